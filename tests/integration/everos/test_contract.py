@@ -21,7 +21,7 @@ from tests.harness import (
 from tests.integration.everos.host import Everos
 from tests.integration.everos.models import EverosModels
 
-CARRIERS = frozenset({"get_tracer", "_enqueue_run", "run", "enqueue", "_process"})
+CARRIERS = frozenset({"_enqueue_run", "run", "enqueue", "_process"})
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import mem0.memory.main as main
 import pytest
 
 from memtrace_otel import semconv
-from memtrace_otel.model import content_digest, ref_kind
+from memtrace_otel.model import content_digest
 from tests.conftest import Recording
 from tests.integration.mem0.conftest import Program, Seen, ids, seen
 
@@ -32,18 +32,9 @@ def entities(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("entities", "content_on")
-async def test_entities_link_memories_and_move_them_up(program: Program, recording: Recording) -> None:
+async def test_entities_of_the_query_boost_their_memories(program: Program, recording: Recording) -> None:
     added = ids(await program.call("add", "My dog is Rex. Rex lives in Paris. I play chess.", user_id="ann"))
     dog, home = (f"memory:{added[text]}" for text in ("My dog is Rex.", "Rex lives in Paris."))
-    (link,) = purpose(recording, "link_entities")
-    assert link.kind == "index"
-    rex, paris = link.outputs()
-    assert {ref_kind(item["ref"]) for item in (rex, paris)} == {"state"}
-    sources = [{link.inputs()[i]["ref"] for i in item["sources"]} for item in (rex, paris)]
-    assert sources == [{f"fact:{content_digest('Rex')}", dog, home}, {f"fact:{content_digest('Paris')}", home}]
-    writers = {span.outputs()[0]["ref"]: span.origin for span in seen(recording, "create_memory")}
-    assert all(item["origin"] == writers[item["ref"]] for item in link.inputs() if item["ref"] in writers)
-
     await program.search("Where is Rex?")
     (search,) = seen(recording, "search_memory")
     (boosts,) = purpose(recording, "entity_boosts")
@@ -52,15 +43,6 @@ async def test_entities_link_memories_and_move_them_up(program: Program, recordi
     assert {item["ref"] for item in boosts.inputs("candidate")} == {dog, home}
     assert all(0 < item["score"] <= 0.5 for item in boosts.inputs("candidate"))
     assert "entity" in search.attributes[semconv.RETRIEVAL_SCORERS]
-    recording.clear()
-
-    await program.call("update", added["Rex lives in Paris."], "Rex lives in Rome.")
-    # Rex and Paris lose the old text, Rex gets the new one
-    changed = [[item["action"] for item in span.outputs()] for span in purpose(recording, "link_entities")]
-    assert sorted(changed) == [["DELETE"], ["UPDATE"], ["UPDATE"]]
-    (update,) = seen(recording, "update_memory")
-    assert {span.parent for span in purpose(recording, "link_entities")} == {update.origin}
-    assert [item["ref"] for item in update.outputs()] == [home]
 
 
 async def test_a_keyword_search_is_recorded_when_the_store_supports_it(

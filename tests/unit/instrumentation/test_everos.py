@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled, suppress_instrumentation
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from memtrace_otel.instrumentation.everos import POINTS, contexts
 from memtrace_otel.instrumentation.everos.contexts import Queues
@@ -35,7 +32,7 @@ from tests.conftest import Recording
 
 @pytest.fixture
 def patches(recording: Recording) -> EverosPatches:
-    return EverosPatches(recording.tracer, recording.provider)
+    return EverosPatches(recording.tracer)
 
 
 def test_scopes_differ_by_space_and_kind_of_owner() -> None:
@@ -157,48 +154,6 @@ def test_a_function_is_wrapped_once_in_every_module_that_imports_it(
     assert taken.work is work
     assert (definition.work(), late.work()) == ("done", "done")
     assert calls == ["work"] * 3
-
-
-def own_tracing(monkeypatch: pytest.MonkeyPatch, provider: Any, enabled: bool) -> Any:
-    module_of(contexts._PROVIDER, monkeypatch, _provider=provider)
-    settings = SimpleNamespace(observability=SimpleNamespace(enabled=enabled))
-    module_of(contexts._SETTINGS, monkeypatch, load_settings=lambda: settings)
-    off = SimpleNamespace(start_as_current_span=None)
-    return module_of(
-        contexts.TRACING, monkeypatch, get_tracer=lambda name: provider.get_tracer(name) if provider else off
-    )
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_spans_that_everos_does_not_export_go_to_the_application(
-    patches: EverosPatches, recording: Recording, monkeypatch: pytest.MonkeyPatch, enabled: bool
-) -> None:
-    module = own_tracing(monkeypatch, None, enabled)
-    contexts.join(patches, module)
-    tracer = module.get_tracer("everos")
-    assert (tracer.start_as_current_span is not None) == enabled
-    if enabled:
-        tracer.start_span("everos.extract").end()
-    assert [span.name for span in recording.spans()] == ["everos.extract"] * enabled
-    patches.remove()
-    assert module.get_tracer("everos").start_as_current_span is None
-
-
-def test_spans_that_everos_exports_also_go_to_the_application(
-    patches: EverosPatches, recording: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exporter, theirs = InMemorySpanExporter(), TracerProvider()
-    theirs.add_span_processor(SimpleSpanProcessor(exporter))
-    module = own_tracing(monkeypatch, theirs, True)
-    contexts.join(patches, module)
-    for name in ("one", "two"):
-        module.get_tracer("everos").start_span(name).end()
-    assert [span.name for span in exporter.get_finished_spans()] == ["one", "two"]
-    assert [span.name for span in recording.spans()] == ["one", "two"]
-    patches.remove()
-    module.get_tracer("everos").start_span("three").end()
-    assert len(exporter.get_finished_spans()) == 3
-    assert len(recording.spans()) == 2
 
 
 def test_deferred_work_runs_in_the_context_of_its_submitter(

@@ -8,13 +8,11 @@ A function is wrapped in the module that uses it, because modules import functio
 
 from __future__ import annotations
 
-from typing import Any
-
-from opentelemetry.trace import Tracer, TracerProvider
+from opentelemetry.trace import Tracer
 
 from memtrace_otel.instrumentation.base import MemoryInstrumentor, Points
-from memtrace_otel.instrumentation.everos import extract, ingest, markdown, models, search, strategies
-from memtrace_otel.instrumentation.everos.contexts import TRACING, Queues, join
+from memtrace_otel.instrumentation.everos import extract, ingest, markdown, search, strategies
+from memtrace_otel.instrumentation.everos.contexts import Queues
 from memtrace_otel.instrumentation.everos.state import EverosPatches
 
 __all__ = ["EverosInstrumentor"]
@@ -119,9 +117,8 @@ POINTS: Points = {
         "_generate_refined_query": search.multiply_queries,
     },
     # models
-    "everalgo.llm.providers.openai_compat": {"OpenAICompatClient.chat": models.chat},
-    "everos.component.llm.openai_provider": {"OpenAIProvider.chat": models.chat},
-    "everos.component.llm._usage_client": {"UsageRecordingClient.chat": models.chat_counted},
+    "everalgo.llm.providers.openai_compat": {"OpenAICompatClient.chat": extract.chat},
+    "everos.component.llm.openai_provider": {"OpenAIProvider.chat": extract.chat},
     "everos.component.embedding.openai_provider": {
         "OpenAIEmbeddingProvider.embed": search.embed_query,
         "OpenAIEmbeddingProvider.embed_query": search.embed_query,
@@ -135,19 +132,12 @@ class EverosInstrumentor(MemoryInstrumentor):
     system = "everos"
     requirement = "everos>=1.2,<2"
 
-    _provider: TracerProvider | None = None
-
     def make_patches(self, tracer: Tracer) -> EverosPatches:
-        """Patches with the state of EverOS and the provider that its own spans join."""
-        return EverosPatches(tracer, self._provider)
+        """Patches with the state of EverOS."""
+        return EverosPatches(tracer)
 
     def patch(self, patches: EverosPatches) -> None:
-        """Wrap the modules of EverOS once the application has imported them, and let EverOS' own spans join."""
+        """Wrap the modules of EverOS once the application has imported them."""
         patches.apply(POINTS)
         patches.wrap_importers("everos.service.memorize", "memorize", ingest.memorize, IMPORTERS)
         Queues().join(patches)
-        patches.when_imported(TRACING, lambda attributes: join(patches, attributes))
-
-    def _instrument(self, **kwargs: Any) -> None:
-        self._provider = kwargs.get("tracer_provider")
-        super()._instrument(**kwargs)

@@ -1,25 +1,18 @@
-"""Trace contexts of EverOS: deferred work runs in the context of its submitter, EverOS' own spans join our pipeline.
+"""Deferred work of EverOS runs in the trace context of its submitter.
 
-EverOS passes a traceparent to its background strategies and nothing to its queue of memorize requests. EverOS keeps a
-tracer provider of its own: its spans go to the processors of the application as well. When EverOS is told to trace but
-to export nothing, the provider of the application makes the spans. EVEROS_OBSERVABILITY__ENABLED decides whether EverOS
-makes spans at all."""
+EverOS passes a traceparent to its background strategies and nothing to its queue of memorize requests.
+"""
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from typing import Any, cast
 
 from opentelemetry import context as otel_context
-from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import SpanProcessor
 
 from memtrace_otel.capture import guard
-from memtrace_otel.capture.provider_bridge import Forwarding
 from memtrace_otel.instrumentation.base import Patches
-from memtrace_otel.instrumentation.everos.state import EverosPatches
 from memtrace_otel.instrumentation.wrapped import Wrapped
 
 ENGINE = "everos.infra.ome.engine"
@@ -82,37 +75,3 @@ def _wrap(patches: Patches, module: Any, owner_name: str, name: str, wrapper: An
     original: Any = cast("dict[str, Any]", vars(owner)).get(name) if owner is not None else None
     if original is not None:
         patches.replace(owner, name, Wrapped(original, wrapper))
-
-
-TRACING = "everos.core.observability.tracing.attributes"
-_PROVIDER = "everos.core.observability.tracing.provider"
-_SETTINGS = "everos.config.settings"
-
-
-def join(patches: EverosPatches, attributes: Any) -> None:
-    """Give `memory_span` of EverOS a tracer whose spans reach the pipeline of the application."""
-    original = attributes.get_tracer
-    joined: list[Any] = []
-
-    def processors() -> tuple[SpanProcessor, ...]:
-        """The processors of the application, while EverOS is instrumented."""
-        provider = patches.provider or trace.get_tracer_provider()
-        found = getattr(provider, "_active_span_processor", None)
-        return (found,) if found is not None and patches.active else ()
-
-    def get_tracer(name: str) -> Any:
-        theirs = getattr(sys.modules.get(_PROVIDER), "_provider", None)
-        with guard("everos.tracing"):
-            if theirs is None and patches.active and _is_enabled():
-                return trace.get_tracer(name, tracer_provider=patches.provider)
-            if theirs is not None and not any(theirs is known for known in joined):
-                joined[:] = [theirs]
-                theirs.add_span_processor(Forwarding(processors, "everos.tracing"))
-        return original(name)
-
-    patches.replace(attributes, "get_tracer", get_tracer)
-
-
-def _is_enabled() -> bool:
-    load_settings = getattr(sys.modules.get(_SETTINGS), "load_settings", None)
-    return bool(load_settings and load_settings().observability.enabled)

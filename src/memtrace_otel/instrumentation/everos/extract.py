@@ -1,4 +1,4 @@
-"""The extractors of EverOS: memcells, episodes and cases in, facts out."""
+"""The extractors of EverOS (memcells, episodes and cases in, facts out) and the model calls of all operations."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from memtrace_otel.capture import Operation, variable_ref
-from memtrace_otel.instrumentation.everos.state import SESSION, Call, Session, ask
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, current_operation, variable_ref
+from memtrace_otel.instrumentation.everos.state import ASKING, SESSION, Call, Session, ask
 from memtrace_otel.instrumentation.everos.values import (
     case_text,
     entry_ref,
@@ -18,7 +19,8 @@ from memtrace_otel.instrumentation.everos.values import (
     value,
 )
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.semconv import OpKind, RefKind, Role
+from memtrace_otel.model import make_ref
+from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 _UNIT = "memory_system.extract_memory"
 
@@ -102,6 +104,35 @@ def skill(call: Call) -> Step:
         operation.read(entry_ref(item.name), role=Role.CANDIDATE, content=item.content.strip())
     found = yield
     _derive(operation, session, [item.content.strip() for item in found], None)
+
+
+def chat(call: Call) -> Step:
+    """`chat` of an LLM client: the sent prompt in, the completion out.
+
+    EverOS asks again, without an error, when a call fails or a reply cannot be parsed.
+    """
+    operation, asking = current_operation(), ASKING.get()
+    if operation is None or asking is None or operation.system != call.patches.system:
+        return
+    asking.calls += 1
+    if asking.once and asking.calls > 1:
+        operation.mark(Incomplete.UNPARSED)
+        operation.span.add_event(semconv.RETRY_EVENT, {semconv.RETRY_ATTEMPT: asking.calls})
+    messages = cast(Sequence[object], call.arguments().get("messages") or ())
+    prompt = make_ref(RefKind.PROMPT, f"{call.patches.system}.{asking.prompt}")
+    operation.read(prompt, role=Role.PROMPT, content="\n\n".join(message_text(message) for message in messages))
+    reply = yield
+    text = str(value(reply, "content") or "")
+    operation.wrote(variable_ref(RefKind.COMPLETION, text), content=text)
+    model = value(reply, "model")
+    if model:
+        operation.set(semconv.GEN_AI_RESPONSE_MODEL, str(model))
+    tokens = value(reply, "usage")
+    if tokens is not None:
+        asking.given += int(tokens.prompt_tokens)
+        asking.made += int(tokens.completion_tokens)
+        operation.set(semconv.GEN_AI_USAGE_INPUT_TOKENS, asking.given)
+        operation.set(semconv.GEN_AI_USAGE_OUTPUT_TOKENS, asking.made)
 
 
 def _open(call: Call, prompt: str, *, purpose: str = _UNIT, once: bool = True) -> tuple[Operation, Session] | None:

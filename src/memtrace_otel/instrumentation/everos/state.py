@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from opentelemetry.trace import Tracer, TracerProvider
+from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import Operation
 from memtrace_otel.instrumentation import steps
@@ -27,13 +27,11 @@ V = TypeVar("V")
 class EverosPatches(Patches):
     """The wrappers of one `instrument()` and the state of this process.
 
-    `provider` is the tracer provider of the application (None: the global provider). EverOS passes memcells on without
-    their ids and sessions without their owners: both are remembered here.
+    EverOS passes memcells on without their ids and sessions without their owners: both are remembered here.
     """
 
-    def __init__(self, tracer: Tracer, provider: TracerProvider | None = None) -> None:
+    def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, "everos")
-        self.provider = provider
         self._cells: OrderedDict[str, Cell] = OrderedDict()
         self._scopes: OrderedDict[tuple[Space, str], str] = OrderedDict()
         self._indexed: OrderedDict[str, set[str]] = OrderedDict()
@@ -121,14 +119,14 @@ class Asking:
     """The model calls of one step: the name of the prompt and the number of calls.
 
     With `once`, a second call means that EverOS could not use the first reply. `given`, `made`: tokens of all prompts
-    and replies; None before the first reply with a usage.
+    and replies.
     """
 
     prompt: str
     once: bool = True
     calls: int = 0
-    given: int | None = None
-    made: int | None = None
+    given: int = 0
+    made: int = 0
 
 
 ASKING: ContextVar[Asking | None] = ContextVar("memtrace_everos_asking", default=None)

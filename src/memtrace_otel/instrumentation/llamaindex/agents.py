@@ -1,4 +1,4 @@
-"""Turns of agents and workflows: from the message of the user to the end of the workflow that `run` starts."""
+"""Turns of agents, from the message of the user to the end of the workflow that `run` starts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, cast
 
-from opentelemetry import trace
-
-from memtrace_otel.capture import guard, recall
+from memtrace_otel.capture import guard
 from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING, REPLY, Answering, Reply, open_answer
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text
 from memtrace_otel.instrumentation.llamaindex.retrieval import SEARCHES, Served, served_here
@@ -61,23 +59,6 @@ def finalize(call: Call) -> Step:
     if answering is not None and said:
         call.carry(REPLY, Reply(arguments.get("memory"), answering.operation, said))
     yield
-
-
-def run_workflow(call: Call) -> Step:
-    """`run` of a workflow of the program, whose steps run in copies of this context.
-
-    Without a span around it the workflow is a turn, so a model call in one step sees the retrievals of another step.
-    """
-    within = bool(recall.place.get()) or trace.get_current_span().get_span_context().is_valid
-    call.carry(recall.place, (*recall.place.get(), object()))
-    if within:
-        yield
-        return
-    turn = recall.share_turn()
-    try:
-        yield
-    finally:
-        recall.unshare_turn(turn)
 
 
 def _finish(answering: Answering, turn: asyncio.Future[Any]) -> None:

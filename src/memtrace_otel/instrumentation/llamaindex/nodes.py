@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
@@ -18,8 +17,7 @@ from memtrace_otel.semconv import RefKind
 class Piece:
     """A node or document of LlamaIndex. `fingerprint` covers text and metadata; '' when not requested.
 
-    `document` is the id of the document that a node names, else ''. `item` is a weak reference to the scored node of a
-    search, None for a bare node.
+    `document` is the id of the document that a node names, else ''.
     """
 
     ref: str
@@ -28,7 +26,6 @@ class Piece:
     fingerprint: str = ""
     document: str = ""
     score: float | None = None
-    item: weakref.ref[Any] | None = field(default=None, compare=False, repr=False)
 
 
 def pieces(nodes: object, *, fingerprints: bool = False) -> Iterator[Piece]:
@@ -44,7 +41,6 @@ def pieces(nodes: object, *, fingerprints: bool = False) -> Iterator[Piece]:
                 str(node.hash) if fingerprints else "",
                 str(getattr(node, "ref_doc_id", None) or ""),
                 number(getattr(item, "score", None)),
-                None if item is node else weakref.ref(item),
             )
 
 

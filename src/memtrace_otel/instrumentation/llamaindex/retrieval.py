@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,6 @@ from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind, Role
 
 _KEPT = 32
-_ITEMS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +39,6 @@ class Served:
     hits: Mapping[str, Version] = field(compare=False)
 
 
-_lists: OrderedDict[int, tuple[weakref.ref[Any], Served]] = OrderedDict()
-"""The list that returned a scored node last, by the id of the object."""
 _served: ContextVar[tuple[Served, ...]] = ContextVar("memtrace_llamaindex_served", default=())
 INNER: ContextVar[list[Served] | None] = ContextVar("memtrace_llamaindex_inner", default=None)
 """Collects the searches that are steps of another retrieval."""
@@ -119,31 +115,11 @@ def rerank(call: Call) -> Step:
 
 
 def served_for(given: list[Piece], query: str) -> dict[str, Served]:
-    """The list that each node was taken from, by ref: the list that returned the same object, else the newest list that
-    contains the node, with the same query if possible."""
+    """The newest list of this context that contains each node, by ref; with the same query if possible."""
     newest_first = _served.get()[::-1]
     served = sorted(newest_first, key=lambda one: one.query != query)
-    found = {
-        piece.ref: _list_of(piece) or next((one for one in served if piece.ref in one.hits), None) for piece in given
-    }
+    found = {piece.ref: next((one for one in served if piece.ref in one.hits), None) for piece in given}
     return {ref: one for ref, one in found.items() if one is not None}
-
-
-def _list_of(piece: Piece) -> Served | None:
-    """The newest list that returned the same object. Workflow steps pass objects on in other contexts."""
-    item = piece.item and piece.item()
-    reference, served = _lists.get(id(item), (None, None))
-    return served if item is not None and reference is not None and reference() is item else None
-
-
-def _hand_out(hits: Iterable[Piece], served: Served) -> None:
-    for hit in hits:
-        item = hit.item and hit.item()
-        if item is not None and hit.item is not None:
-            _lists.pop(id(item), None)  # the newest is forgotten last
-            _lists[id(item)] = hit.item, served
-    while len(_lists) > _ITEMS:
-        _lists.popitem(last=False)
 
 
 def served_here() -> tuple[Served, ...]:
@@ -215,7 +191,6 @@ def _return(
         made = Served(context, operation.origin, query, {hit.piece.ref: hit for hit in seen})
         if not inner:
             _served.set((*_served.get()[1 - _KEPT :], made))
-            _hand_out(hits, made)
             for searches in SEARCHES.get():
                 searches.append(made)
         elif around is not None:

@@ -15,12 +15,11 @@ from memtrace_otel.instrumentation.base import MemoryInstrumentor
 from memtrace_otel.instrumentation.mem0 import client, extraction, graph, memory, stores, writes
 from memtrace_otel.instrumentation.mem0.state import Mem0Patches
 from memtrace_otel.instrumentation.steps import StepFunction
-from memtrace_otel.instrumentation.threads import ContextThread, Namespace, with_context_threads
+from memtrace_otel.instrumentation.threads import with_context_threads
 
 __all__ = ["Mem0Instrumentor"]
 
 METHODS: dict[str, StepFunction] = {
-    "__init__": memory.make_memory,
     "add": memory.add,
     "search": memory.search,
     "get": memory.get,
@@ -58,11 +57,6 @@ PROVIDERS: dict[str, dict[str, StepFunction]] = {
         "update": stores.update,
         "delete": stores.delete,
     },
-    "_entity_store": {
-        "insert": stores.insert,
-        "update": stores.update,
-        "delete": stores.delete,
-    },  # 2.x; an object of the same class, made with the first entity
     "embedding_model": {"embed": stores.embed, "embed_batch": stores.embed},
     "llm": {"generate_response": extraction.generate_response},
     "graph": {
@@ -106,13 +100,8 @@ POINTS: dict[str, dict[str, StepFunction]] = {
         for name in ("MemoryClient", "AsyncMemoryClient")
         for method, step in CLIENT_METHODS.items()
     },
-    "mem0.vector_stores.qdrant": {
-        "Qdrant.create_col": memory.create_collection,
-        "Qdrant.list_cols": memory.list_collections,
-    },
-    "mem0.vector_stores.faiss": {"FAISS.create_col": memory.create_collection},
 }
-"""Further modules, and the names in them."""
+"""Modules, and the names in them."""
 
 
 class Mem0Instrumentor(MemoryInstrumentor):
@@ -128,7 +117,6 @@ class Mem0Instrumentor(MemoryInstrumentor):
     def patch(self, patches: Mem0Patches) -> None:
         """Wrap the modules of Mem0 once the application has imported them."""
         patches.when_imported("mem0.memory.main", lambda main: _wrap_main(patches, main))
-        patches.when_imported("mem0.proxy.main", lambda proxy: _wrap_proxy(patches, proxy))
         patches.apply(POINTS)
 
 
@@ -141,11 +129,6 @@ def _wrap_main(patches: Mem0Patches, main: Any) -> None:
     futures = getattr(main, "concurrent", None)
     if futures is not None:
         patches.replace(main, "concurrent", with_context_threads(futures))
-
-
-def _wrap_proxy(patches: Mem0Patches, proxy: Any) -> None:
-    """`mem0.proxy` adds to the memory in a bare thread: let the thread keep the context of the chat call."""
-    patches.replace(proxy, "threading", Namespace(proxy.threading, Thread=ContextThread))
 
 
 def _cover_providers(patches: Mem0Patches, memory: Any) -> None:

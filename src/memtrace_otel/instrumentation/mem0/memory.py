@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, cast
 
 from opentelemetry.util.types import AttributeValue
@@ -31,9 +30,6 @@ from memtrace_otel.instrumentation.mem0.values import (
 from memtrace_otel.instrumentation.mem0.writes import record_deleted
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind, RefKind, Role
-
-_CREATED: ContextVar[list[str] | None] = ContextVar("memtrace_mem0_created", default=None)
-_LISTED: ContextVar[list[str] | None] = ContextVar("memtrace_mem0_listed", default=None)
 
 
 def add(call: Call) -> Step:
@@ -150,39 +146,6 @@ def reset(call: Call) -> Step:
     open_session(call, _open(call, semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope_id(store), purpose="reset"))
     yield
     record_deleted(call, call.patches.records.take(store, place=place), "reset")
-
-
-def make_memory(call: Call) -> Step:
-    """`Memory.__init__`: `create_memory_store` when the collection did not exist before.
-
-    Recorded for Qdrant and FAISS. Chroma gets or creates in one call and does not say which.
-    """
-    created: list[str] = []
-    call.carry(_CREATED, created)
-    yield
-    name = collection_of(call.instance)
-    if name in created:  # a Memory also makes a collection for its statistics
-        _open(call, semconv.CREATE_MEMORY_STORE, OpKind.OTHER, scope_id(name))
-
-
-def create_collection(call: Call) -> Step:
-    """`create_col` of a store: Qdrant creates a collection that is not listed, FAISS is called only for a new one."""
-    created, listed = _CREATED.get(), list[str]()
-    if created is None:
-        return
-    call.carry(_LISTED, listed)
-    yield
-    name = str(call.arguments().get("name") or call.instance.collection_name)
-    if name not in listed:
-        created.append(name)
-
-
-def list_collections(call: Call) -> Step:
-    """`Qdrant.list_cols`: the collections that exist."""
-    listed = _LISTED.get()
-    if listed is not None:
-        found = yield
-        listed += [str(collection.name) for collection in found.collections]
 
 
 def _open(call: Call, name: str | None, kind: OpKind, scope: str, *, purpose: str = "", id: str = "") -> Operation:

@@ -1,6 +1,6 @@
-"""The providers behind a Memory: vector store, entity store (2.x), embedder, reranker.
+"""The providers behind a Memory: vector store, embedder, reranker.
 
-Only calls on the providers of the Memory in use are recorded: the store of Mem0's own statistics is another object.
+Only calls on the providers of the Memory in use are recorded, not the stores of entities (2.x) and of statistics.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, config, variable_ref
+from memtrace_otel.capture import config, variable_ref
 from memtrace_otel.capture.layout import number
 from memtrace_otel.instrumentation.mem0 import record_origins
 from memtrace_otel.instrumentation.mem0.state import SESSION, WRITE, Call, Known, Session, provider_session
@@ -23,10 +23,9 @@ from memtrace_otel.instrumentation.mem0.values import (
 )
 from memtrace_otel.instrumentation.mem0.writes import open_create, record_written, replace
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
-_RECORDS, _ENTITIES = "vector_store", "_entity_store"
+_RECORDS = "vector_store"
 
 
 def search(call: Call) -> Step:
@@ -91,7 +90,6 @@ def insert(call: Call) -> Step:
     """New records: of the create operation in progress, or (2.x) a batch with one create operation each."""
     session, write = provider_session(call, _RECORDS), WRITE.get()
     if session is None:
-        yield from _link_entities(call, Action.ADD)
         return
     arguments = call.arguments()
     ids = [str(id) for id in cast(Sequence[object], arguments.get("ids") or [])]
@@ -110,7 +108,6 @@ def update(call: Call) -> Step:
     """A record replaced in place. Outside an update operation (1.x refreshes session ids) its text is unchanged."""
     session, write = provider_session(call, _RECORDS), WRITE.get()
     if session is None:
-        yield from _link_entities(call, Action.UPDATE)
         return
     arguments = call.arguments()
     id, payload = str(arguments.get("vector_id")), cast("Mapping[str, Any] | None", arguments.get("payload"))
@@ -127,44 +124,9 @@ def update(call: Call) -> Step:
 def delete(call: Call) -> Step:
     """A deleted record: its tombstone."""
     session, write = provider_session(call, _RECORDS), WRITE.get()
-    if session is None:
-        yield from _link_entities(call, Action.DELETE)
-    elif write is not None:
+    if session is not None and write is not None:
         yield
         record_written(call, session, write, Action.DELETE, Record(write.record_id, "", ""))
-
-
-def _link_entities(call: Call, action: Action) -> Step:
-    """A write to the entity store (2.x): an entity is `state:<id>`, its sources are its name and the linked memories.
-
-    The name is an input and not the content of the entity, because a name states nothing.
-    """
-    session = provider_session(call, _ENTITIES)
-    if session is None:
-        return
-    arguments = call.arguments()
-    operation = call.open(None, OpKind.INDEX, scope=session.scope, purpose="link_entities")
-    ids = cast(Sequence[object], arguments.get("ids") or [arguments.get("vector_id")])
-    payloads = cast(Sequence[Mapping[str, Any]], arguments.get("payloads") or [arguments.get("payload") or {}])
-    entities, places = [make_ref(RefKind.STATE, str(id)) for id in ids], dict[str, int]()
-    sources = [
-        ([] if action == Action.ADD else [operation.read(ref, role=Role.PREVIOUS)])
-        + ([] if action == Action.DELETE else _read_entity(operation, payload, places))
-        for ref, payload in zip(entities, payloads, strict=False)
-    ]
-    yield
-    for ref, fed_by in zip(entities, sources, strict=False):
-        operation.wrote(ref, action=action, sources=fed_by)
-
-
-def _read_entity(operation: Operation, payload: Mapping[str, Any], places: dict[str, int]) -> list[int]:
-    """Read the name of an entity and the linked memories, each memory once per operation; returns the inputs."""
-    name = payload.get("data")
-    linked = [str(id) for id in cast(Sequence[object], payload.get("linked_memory_ids") or [])]
-    for id in linked:
-        if id not in places:
-            places[id] = operation.read(memory_ref(id))
-    return [operation.read(variable_ref(RefKind.FACT, name), content=name, origin=""), *(places[id] for id in linked)]
 
 
 def entity_boosts(call: Call) -> Step:
