@@ -93,18 +93,6 @@ async def test_an_answer_descends_from_its_messages(
         assert {"create", "extract"} <= {span.kind for span in chain if span is not None}
 
 
-async def test_equal_texts_of_two_turns_stay_separate(ann: Memory, recording: Recording) -> None:
-    await ann.tell("moments later", session=f"{ann.user}1")
-    await ann.tell("moments later", session=f"{ann.user}2")
-    seen = recorded(recording)
-    first, second = (v.ref for span in seen.all("add") for v in inputs(span, "message"))
-    assert first != second
-    records = [
-        VersionKey(out.ref, span.origin) for span in seen.all("append_entries") for out in outputs(span, "memory:ep_")
-    ]
-    assert [ancestors(seen.graph, record, "message") for record in records] == [{first}, {second}]
-
-
 async def test_each_user_of_a_session_has_a_copy(ann: Memory, recording: Recording) -> None:
     bob = ann.everos.memory()
     messages = [ann.turn("I live in Paris."), ann.turn("I live in Rome.", user=bob.user)]
@@ -123,28 +111,6 @@ async def test_each_user_of_a_session_has_a_copy(ann: Memory, recording: Recordi
             writer = seen.by_origin(hit.origin)
             assert writer.scope == search.scope
             assert hit.ref in [out.ref for out in writer.outputs]
-
-
-async def test_a_user_has_messages_of_others_only_in_own_episodes(ann: Memory, recording: Recording) -> None:
-    bob = ann.everos.memory()
-    texts = ((ann, "I live in Paris."), (bob, "I live in Rome."), (ann, "TOPIC I like tea."))
-    turns = [ann.turn(text, user=speaker.user) for speaker, text in texts]
-    await ann.everos.post("add", session_id=ann.session, messages=turns)
-    await ann.flush()
-    await ann.everos.settled()
-    seen = recorded(recording)
-    (session,) = {
-        span.scope for span in (*seen.all("add"), *seen.all("flush"), *seen.all("evermemos.boundary_detection"))
-    }
-    messages = [v.ref for v in inputs(seen.one("add"), "message")]
-    told: dict[str, list[set[str]]] = {}
-    for write in seen.all("append_entries"):
-        for episode in outputs(write, "memory:ep_"):
-            told.setdefault(write.scope, []).append(
-                ancestors(seen.graph, VersionKey(episode.ref, write.origin), "message")
-            )
-    assert sorted(told.pop(session), key=len) == [{messages[2]}, set(messages[:2])]  # the first speaker's
-    assert list(told.values()) == [[set(messages[:2])]]
 
 
 async def test_the_profile_descends_from_its_memcells(ann: Memory, models: EverosModels, recording: Recording) -> None:

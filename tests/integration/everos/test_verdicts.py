@@ -63,19 +63,6 @@ async def test_an_episode_without_the_fact_is_an_extraction_failure(
     assert (given.failure_type, purpose) == ("extraction", "memory_system.extract_memory")
 
 
-async def test_an_episode_without_a_fact_of_the_second_user_is_an_extraction_failure(
-    ann: Memory, models: EverosModels, recording: Recording
-) -> None:
-    models.by_kind["episode"] = [{"title": "home", "content": "They told where they live.", "summary": ""}] * 2
-    bob = ann.everos.memory()
-    turns = [ann.turn("I live in Rome near the station."), ann.turn("I live in Lisbon near the river.", user=bob.user)]
-    await ann.everos.post("add", session_id=ann.session, messages=turns)
-    await ann.flush()
-    await ann.everos.settled()
-    given, purpose = await verdict(bob, recording, "In which city does Bob live?", "I do not know.")
-    assert (given.failure_type, purpose) == ("extraction", "memory_system.extract_memory")
-
-
 async def test_a_search_without_the_fact_is_a_retrieval_failure(ann: Memory, recording: Recording) -> None:
     await ann.tell(*TOLD)
     await ann.tell("TOPIC In which city does Rex live. In which city does Rex eat.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from llama_index.core import Settings, VectorStoreIndex
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
 from llama_index.core.llms import LLM
-from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.llms.openai_like import OpenAILike
 
 from memtrace_otel.capture import variable_ref
@@ -96,21 +94,6 @@ async def test_the_retrieval_of_a_tool_is_in_the_answer(
     assert queries == {QUESTION, "Where does Alice live?"}
 
 
-async def test_the_answer_reads_the_retrievals_of_several_tools(
-    index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
-) -> None:
-    def ignore(question: str) -> str:
-        """Look, and say nothing of it."""
-        index.as_retriever(similarity_top_k=1).retrieve(question)
-        return "nothing"
-
-    agent = FunctionAgent(tools=[look_up(index), ignore], llm=calling)
-    both = {"calls": [*calls("Where does Alice live?")["calls"], *calls("What does Bob play?", tool="ignore")["calls"]]}
-    model.script += [both, calls("What does Bob play?"), "In Paris, and chess."]
-    await agent.run(QUESTION)
-    assert sorted(chunks(answer_of(recording))) == [PARIS, CHESS]
-
-
 async def test_a_tool_output_in_other_words_descends_from_its_search(
     index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
 ) -> None:
@@ -124,41 +107,6 @@ async def test_a_tool_output_in_other_words_descends_from_its_search(
     assert chunks(answer) == []
     assert search.origin in {v.origin for v in reads(answer, "context")}
     assert "inferred" in answer.incomplete
-
-
-async def test_the_answer_reads_the_reranked_list(
-    index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
-) -> None:
-    def best(question: str) -> str:
-        """Look into the notes."""
-        found = index.as_retriever(similarity_top_k=2).retrieve(question)
-        kept = SimilarityPostprocessor(similarity_cutoff=0.0).postprocess_nodes(found, query_str=question)
-        return kept[0].get_content()
-
-    model.script += [calls("Where does Alice live?", tool="best"), "In Paris."]
-    await FunctionAgent(tools=[best], llm=calling).run(QUESTION)
-    answer, (rerank,) = answer_of(recording), operations(recording, "memtrace.rerank")
-    assert rerank.origin in {v.origin for v in reads(answer, "context")}
-    assert chunks(answer) == [PARIS]
-
-
-async def test_concurrent_and_sequential_turns_are_separate(
-    index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
-) -> None:
-    def reply(prompt: str) -> Any:
-        asked = next(q for q in ("Where does Alice live?", "What does Bob play?") if q in prompt)
-        return "Done." if PARIS in prompt or CHESS in prompt else calls(asked)
-
-    async def turn(question: str) -> None:
-        await FunctionAgent(tools=[look_up(index)], llm=calling).run(question)
-
-    model.script = [reply] * 12
-    asked = ["Where does Alice live?", "What does Bob play?"]
-    await asyncio.gather(*map(turn, asked))
-    for question in asked:
-        await turn(question)
-    found = [(reads(a, "query")[0].content, chunks(a)) for a in operations(recording, "chat")]
-    assert sorted(found) == sorted([(asked[0], [PARIS]), (asked[1], [CHESS])] * 2)
 
 
 async def test_chunks_that_the_program_puts_into_the_message_are_read(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterator
-from types import AsyncGeneratorType, GeneratorType
+from types import GeneratorType
 from typing import Any
 
 import pytest
 from llama_index.core import Settings, VectorStoreIndex
 from llama_index.core.agent.workflow import ReActAgent
 from llama_index.core.chat_engine import CondensePlusContextChatEngine, ContextChatEngine, SimpleChatEngine
-from llama_index.core.indices.query.query_transform import HyDEQueryTransform
-from llama_index.core.query_engine import RouterQueryEngine, SubQuestionQueryEngine, TransformQueryEngine
+from llama_index.core.query_engine import RouterQueryEngine, SubQuestionQueryEngine
 from llama_index.core.question_gen import LLMQuestionGenerator
 from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.tools import QueryEngineTool
@@ -64,16 +63,6 @@ def test_a_streamed_answer_is_recorded_at_its_end(
     chat, answer = the_answer(recording)
     assert (chat.name, answer.content) == ("chat", "She lives in Paris.")
     assert [v.ref.partition(":")[0] for v in reads(chat, "context")] == ["context", "chunk"]
-
-
-async def test_an_asynchronous_streamed_answer_is_recorded(
-    index: VectorStoreIndex, recording: Recording, model: RagModel
-) -> None:
-    model.script.append("She lives in Paris.")
-    response: Any = await index.as_query_engine(streaming=True).aquery(QUESTION)
-    assert type(response.response_gen) is AsyncGeneratorType
-    assert "".join([token async for token in response.async_response_gen()]) == "She lives in Paris."
-    assert the_answer(recording)[1].content == "She lives in Paris."
 
 
 @pytest.mark.parametrize("taken", [0, 2])
@@ -192,17 +181,6 @@ def test_sub_questions_are_steps_of_the_answer(
     hits = {hit.ref for span in retrievals for hit in reads(span, "hit")}
     assert {ref for ref in used if ref.startswith("chunk:")} == hits  # no node made of the answer to a sub-question
     assert "unknown_origin" not in chat.incomplete
-
-
-def test_a_hypothetical_answer_is_not_recorded_as_an_answer(
-    index: VectorStoreIndex, recording: Recording, model: RagModel
-) -> None:
-    engine = TransformQueryEngine(index.as_query_engine(similarity_top_k=1), HyDEQueryTransform(llm=Settings.llm))
-    model.script += ["Alice may live in Oslo.", "In Paris."]
-    assert str(engine.query(QUESTION)) == "In Paris."
-    chat, answer = the_answer(recording)
-    assert answer.content == "In Paris."
-    assert [v.content for v in reads(chat, "query")] == [QUESTION]
 
 
 @pytest.fixture

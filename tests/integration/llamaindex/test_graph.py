@@ -10,14 +10,11 @@ import pytest
 from llama_index.core import (
     Document,
     StorageContext,
-    SummaryIndex,
     VectorStoreIndex,
     load_index_from_storage,
 )
 from llama_index.core.ingestion import DocstoreStrategy, IngestionPipeline
-from llama_index.core.node_parser import HierarchicalNodeParser, get_leaf_nodes
 from llama_index.core.postprocessor import LLMRerank
-from llama_index.core.retrievers import AutoMergingRetriever
 from llama_index.core.schema import TextNode
 from llama_index.core.settings import Settings
 from llama_index.core.storage.docstore import SimpleDocumentStore
@@ -38,7 +35,6 @@ from tests.integration.llamaindex.conftest import (
     operations,
     reads,
     splitter,
-    tree,
 )
 
 pytestmark = pytest.mark.usefixtures("instrumented")
@@ -190,39 +186,6 @@ def test_deleted_nodes_leave_tombstones(recording: Recording) -> None:
     assert graph.operation(updated.origin).name == "upsert_memory"
 
 
-def test_an_index_without_vectors_keeps_its_nodes_in_the_document_store(recording: Recording) -> None:
-    index = SummaryIndex.from_documents([Document(text=PARIS, doc_id="d1")], transformations=[splitter()])
-    (node,) = index.as_retriever().retrieve(ALICE)
-    index.delete_ref_doc("d1", delete_from_docstore=True)
-    assert tree(recording)[:3] == ["upsert_memory", "  memtrace.segment", "  create_memory"]
-    graph = graph_of(recording)
-    (hit,) = reads(operations(recording, "retrieval")[0], "hit")
-    assert (hit.ref, graph.operation(hit.origin).kind) == (f"chunk:{node.node_id}", "create")
-    assert graph.is_tombstone(graph.history(hit.ref)[-1])
-
-
-def test_merged_chunks_lead_to_the_same_document(recording: Recording) -> None:
-    text = " ".join(f"Alice fact number {n} is about Paris." for n in range(12))
-    parser = HierarchicalNodeParser.from_defaults(chunk_sizes=[64, 16], chunk_overlap=0)
-    nodes = parser.get_nodes_from_documents([Document(text=text, doc_id="d1")])
-    context = StorageContext.from_defaults()
-    context.docstore.add_documents(nodes)
-    index = VectorStoreIndex(get_leaf_nodes(nodes), storage_context=context)
-    retriever = AutoMergingRetriever(index.as_retriever(similarity_top_k=8), context, simple_ratio_thresh=0.3)
-    merged = retriever.retrieve("Alice fact about Paris")
-    graph = graph_of(recording)
-    assert_sound(graph)
-    outer = operations(recording, "retrieval")[0]
-    assert {hit.ref for hit in reads(outer, "hit")} == {f"chunk:{node.node_id}" for node in merged}
-    assert any(node.node.child_nodes for node in merged)
-    leaves = {f"chunk:{node.node_id}" for node in get_leaf_nodes(nodes)}
-    assert reads(outer, "candidate")
-    assert {found.ref for found in reads(outer, "candidate")} <= leaves
-    for hit in reads(outer, "hit"):
-        ancestors = graph.ancestors(VersionKey(hit.ref, hit.origin))
-        assert "document:d1" in {node.ref for node in versions(ancestors)}
-
-
 def test_another_process_finds_what_this_one_stored(recording: Recording, tmp_path: Any) -> None:
     index = index_of(PARIS, CHESS)
     index.storage_context.persist(tmp_path)
@@ -261,13 +224,3 @@ def test_two_indexes_in_memory_have_two_scopes(recording: Recording) -> None:
     assert len(delete.inputs) == 2  # the chunk and its document: both were written for this owner
     assert bob.as_retriever().retrieve("chess")
     assert [hit.origin for hit in reads(operations(recording)[-1], "hit")] == [bob_wrote.origin]
-
-
-def test_one_node_id_in_two_indexes_is_two_records(recording: Recording) -> None:
-    first, second = (VectorStoreIndex([TextNode(text=text, id_="n")]) for text in (PARIS, CHESS))
-    wrote = operations(recording, "create_memory")
-    for index, written in zip((first, second), wrote, strict=True):
-        index.as_query_engine().query("Alice?")
-        answer = operations(recording, "chat")[-1]
-        assert answer.scope == written.scope
-        assert [v.origin for v in reads(answer, "context") if v.ref == "chunk:n"] == [written.origin]

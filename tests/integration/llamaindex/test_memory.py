@@ -274,18 +274,6 @@ async def test_a_summary_descends_from_the_summarised_messages(
     }
 
 
-async def test_messages_keep_their_refs_when_older_ones_are_dropped(recording: Recording) -> None:
-    memory = summarised()
-    for text in ("I live in Paris.", "My dog is Rex."):
-        memory.put(said(text))
-    memory.get()
-    paris, rex, get, update = operations(recording)
-    assert (update.name, update.kind) == ("update_memory", "update")
-    assert [v.ref for v in reads(update, "message")] == messages_of(paris)
-    assert [v.content for v in update.outputs] == ["My dog is Rex."]
-    assert messages_of(get) == messages_of(rex)
-
-
 async def test_a_reset_leaves_a_tombstone(recording: Recording) -> None:
     memory = memory_of()
     await memory.aput(said("I live in Paris."))
@@ -301,17 +289,6 @@ async def test_two_sessions_have_two_scopes(recording: Recording) -> None:
     one, other = operations(recording)
     assert one.scope != other.scope
     assert {v.ref for span in (one, other) for v in span.outputs} == {STATE, "state:s2"}
-
-
-def test_two_memories_without_a_name_have_two_scopes(recording: Recording) -> None:
-    for name in ("Ada", "Bob"):
-        memory = ChatMemoryBuffer.from_defaults(tokenizer_fn=str.split)
-        memory.put(said(f"I am {name}."))
-        memory.put(said(f"Hello {name}.", "assistant"))
-    first, _, second, last = operations(recording)
-    assert first.scope != second.scope == last.scope
-    assert [v for v in second.inputs if v.role == "previous"] == []
-    assert [v.origin for v in last.inputs if v.role == "previous"] == [second.origin]
 
 
 def buffer(**options: Any) -> ChatMemoryBuffer:
@@ -339,19 +316,6 @@ async def test_equal_messages_have_two_refs_and_keep_them(make: Callable[[], Any
     assert len({*put, *messages_of(last)}) == 5
     assert messages_of(first) == put
     assert messages_of(second) == [*put, *messages_of(last)]
-
-
-async def test_equal_messages_keep_their_refs_when_they_leave_the_queue(recording: Recording, model: RagModel) -> None:
-    """Of two equal ones the older is archived; the newer is what the queue still holds."""
-    model.script.append("<facts></facts>")
-    memory = memory_of(FactExtractionMemoryBlock(name="facts", llm=Settings.llm))
-    await memory.aput(said("Yes I really do, every day."))
-    await memory.aput(said("Yes I really do, every day."))
-    await memory.aget()
-    first, second, *_, get = operations(recording)
-    (update,) = operations(recording, "update_memory")
-    assert [v.ref for v in reads(update, "message")] == messages_of(first)
-    assert messages_of(get) == [v.ref for v in reads(second, "message")] != messages_of(first)
 
 
 async def test_a_queue_that_is_set_keeps_the_messages_it_had(recording: Recording) -> None:
@@ -386,17 +350,3 @@ async def test_messages_of_an_earlier_process_are_named_by_text_and_number(recor
     yes = f"message:{content_digest('Yes.')}"
     assert messages_of(first) == [yes, f"message:{content_digest('Tea?')}", f"{yes}.2"]
     assert messages_of(second) == [*messages_of(first), *messages_of(put)]
-
-
-def test_a_message_of_another_process_gets_a_ref_of_its_own(recording: Recording) -> None:
-    store = SimpleChatStore()
-    memory = buffer(chat_store=store)
-    for text in ("Yes.", "Yes."):
-        store.add_message("s1", said(text))
-        memory.get()
-    memory.put(said("Yes."))
-    store.add_message("s1", said("Yes."))
-    memory.get()
-    first, second, put, last = map(messages_of, operations(recording))
-    assert set(second) == {*first, f"{first[0]}.2"}
-    assert set(last) == {*second, *put, f"{first[0]}.3"}

@@ -125,15 +125,6 @@ async def test_a_reply_that_the_program_stores_is_the_recorded_answer(
     assert messages(recording) == [QUESTION, "In Paris."]
 
 
-async def test_equal_answers_stay_separate(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
-    kept = memory()
-    with recording.tracer.start_as_current_span("turn"):
-        for _ in range(2):
-            await kept.aput(said(ask(index, model, "Yes.")))
-    assert put(recording) == answers(recording)
-    assert len(set(put(recording))) == 2
-
-
 async def test_a_reply_equal_to_two_answers_is_a_new_message(
     index: VectorStoreIndex, recording: Recording, model: RagModel
 ) -> None:
@@ -141,19 +132,6 @@ async def test_a_reply_equal_to_two_answers_is_a_new_message(
         _, text = ask(index, model, "Yes."), ask(index, model, "Yes.")
         await memory().aput(said(text))
     assert (put(recording), messages(recording)) == ([], ["Yes."])
-
-
-async def test_a_message_that_a_tool_stores_is_not_the_answer(recording: Recording, model: RagModel) -> None:
-    other = Memory.from_defaults(session_id="other", tokenizer_fn=str.split)
-
-    class Noting(SimpleChatEngine):
-        def chat(self, message: str, chat_history: Any = None) -> Any:
-            other.put(said("A note."))
-            return super().chat(message, chat_history)
-
-    engine = Noting.from_defaults(llm=Settings.llm, memory=memory())
-    engine.chat("Hello!")
-    assert "A note." in messages(recording)
 
 
 @pytest.mark.parametrize("buffered", [True, False])
@@ -182,20 +160,6 @@ async def test_a_reply_in_the_memory_of_an_agent_is_the_recorded_answer(
     assert len(answers(recording)) == 2
     assert put(recording) == answers(recording)
     assert [text for text in messages(recording) if text != PARIS] == [QUESTION, "And her pet?"]
-
-
-async def test_the_reply_of_an_inner_agent_is_not_the_answer(recording: Recording, model: RagModel) -> None:
-    llm: Any = Settings.llm
-    llm.is_function_calling_model = True
-
-    async def ask(question: str) -> str:
-        """Ask somebody."""
-        return str(await FunctionAgent(tools=[], llm=llm).run(question, memory=memory_of("inner")))
-
-    model.script = [{"calls": [["ask", {"question": QUESTION}]]}, "It may be Paris.", "In Paris."]
-    await FunctionAgent(tools=[ask], llm=llm).run(QUESTION, memory=memory_of("outer"))
-    assert put(recording) == answers(recording)
-    assert "It may be Paris." in messages(recording)
 
 
 def memory_of(session: str) -> Memory:

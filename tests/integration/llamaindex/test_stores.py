@@ -101,17 +101,6 @@ def test_deleting_an_unknown_record_leaves_no_tombstone(recording: Recording, tm
     named.client.close()
 
 
-def test_deleting_a_node_of_a_loaded_store_leaves_a_tombstone(recording: Recording, tmp_path: Path) -> None:
-    saved, path = SimpleVectorStore(), str(tmp_path / "vectors.json")
-    saved.add([embedded(PARIS, "one")])
-    saved.persist(path)
-    recording.clear()
-    SimpleVectorStore.from_persist_path(path).delete_nodes(["one", "never"])
-    [deleted] = operations(recording)
-    assert [v.ref for v in deleted.outputs] == ["chunk:one"]
-    assert "unknown_record" in deleted.incomplete
-
-
 def about(whom: str, among: list[str] | None = None) -> dict[str, Any]:
     """Arguments of `delete_nodes`: a filter on the metadata of nodes."""
     return {"node_ids": among, "filters": MetadataFilters(filters=[MetadataFilter(key="who", value=whom)])}
@@ -149,13 +138,6 @@ def test_records_deleted_by_a_filter_in_a_server_are_unknown(recording: Recordin
     assert (delete.name, delete.outputs, "unknown_record" in delete.incomplete) == ("delete_memory", (), True)
     assert semconv.GEN_AI_MEMORY_RECORD_COUNT not in delete.attributes
     assert [[v.action for v in span.outputs] for span in (again, kept)] == [["UPDATE"], ["NONE"]]
-
-
-async def test_asynchronous_calls_are_recorded_once(recording: Recording) -> None:
-    store = SimpleVectorStore()
-    await store.async_add([embedded(PARIS, "one")])
-    await store.adelete_nodes(["one"])
-    assert [span.name for span in operations(recording)] == ["create_memory", "delete_memory"]
 
 
 def test_a_class_defined_later_is_wrapped_and_given_back(recording: Recording) -> None:

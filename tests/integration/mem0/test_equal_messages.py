@@ -86,31 +86,6 @@ async def test_a_fact_equal_to_its_message_is_embedded_as_the_fact(
     assert set(embedded) == {item["ref"] for item in extract.outputs("fact")}
 
 
-async def test_equal_texts_of_two_updates_have_two_refs(program: Program, recording: Recording) -> None:
-    added = await program.call("add", "I live in Paris.", user_id="ann", infer=False)
-    id = added["results"][0]["id"]
-    for text in ("Yes.", "No.", "Yes."):
-        await program.call("update", id, text)
-    updates = [span for span in seen(recording, "update_memory") if not span.parent]
-    facts = [item["ref"] for span in updates for item in span.inputs() if item["ref"].startswith("fact:")]
-    assert len(facts) == len(set(facts)) == 3
-
-
-async def test_an_update_equal_to_an_older_fact_does_not_descend_from_the_fact(
-    program: Program, recording: Recording, model: ModelStub
-) -> None:
-    """What the program says is said anew: the message that the fact was read from has no part in it."""
-    model.script.append(said("Ann drinks coffee"))
-    (id,) = ids(await program.call("add", YES, user_id="ann")).values()
-    for text in ("Ann drinks tea", "Ann drinks coffee"):
-        await program.call("update", id, text)
-    updated = [span for span in seen(recording, "update_memory") if not span.parent][-1]
-    (fact,) = [item for item in updated.inputs() if item["ref"].startswith("fact:")]
-    assert fact["origin"] == ""
-    (extracted,) = seen(recording, "memtrace.extract")
-    assert fact["ref"] not in [item["ref"] for item in extracted.outputs()]
-
-
 async def test_earlier_messages_keep_their_refs(program: Program, recording: Recording, model: ModelStub) -> None:
     """2.x shows the texts of the last ten messages to an extraction: equal ones keep their identity, in their order."""
     if IS_V1:
