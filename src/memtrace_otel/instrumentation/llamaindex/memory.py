@@ -87,10 +87,13 @@ def _make_room(call: Call, reading: Conversation) -> Step:
     if len(given) == len(reading.queue) and all(map(is_, given, reading.queue)):
         return
     known, name = call.patches.messages, call.patches.scope_of_chat(call.instance)
-    old, standing = known.recognise(name, reading.queue), set(map(id, reading.queue))
+    stood, kept = [message for message in reading.queue if message_text(message)], set(map(id, given))
+    old = zip(stood, known.recognise(name, stood), strict=True)
+    gone = [message for standing, message in old if id(standing) not in kept]
+    standing = set(map(id, stood))
     summaries = [text for message in given if id(message) not in standing and (text := message_text(message))]
     operation = _open(call, semconv.UPDATE_MEMORY, OpKind.CONSOLIDATE if summaries else OpKind.UPDATE)
-    previous, removed = read_previous(operation, reading.ref), read_messages(operation, old)
+    previous, removed = read_previous(operation, reading.ref), read_messages(operation, gone)
     yield
     for text in summaries:
         message = Message(variable_ref(RefKind.COMPLETION, text), text, operation.origin)

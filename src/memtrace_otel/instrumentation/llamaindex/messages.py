@@ -77,7 +77,9 @@ class Messages:
     def replace(self, name: str, messages: Iterable[Any]) -> list[Message]:
         """Set the messages of a conversation; known messages keep their refs."""
         said = said_now(messages)
-        found = [known or one for known, one in zip(self._match(name, [one.text for one in said]), said, strict=True)]
+        grown = len(said) > len(self._known.get(name, ()))
+        places = self._match(name, [one.text for one in said], oldest_first=grown)
+        found = [known or one for known, one in zip(places, said, strict=True)]
         with self._lock:
             self._known[name] = []
         for message in found:
@@ -107,17 +109,18 @@ class Messages:
             found.append(known)
         return found
 
-    def _match(self, name: str, texts: Sequence[str]) -> list[Message | None]:
-        """The known message of each text, None for an unknown text."""
+    def _match(self, name: str, texts: Sequence[str], *, oldest_first: bool = False) -> list[Message | None]:
+        """The known message of each text, None for an unknown text; of equal texts the newest (oldest) ones first."""
         left: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
         with self._lock:
             for key, ref, origin in self._known.get(name, ()):
                 left[key].append((ref, origin))
         found: list[Message | None] = []
-        for text in reversed(texts):
-            known = left[hash(text)].pop() if left[hash(text)] else None
+        for text in texts if oldest_first else reversed(texts):
+            same = left[hash(text)]
+            known = same.pop(0 if oldest_first else -1) if same else None
             found.append(Message(known[0], text, known[1]) if known else None)
-        return found[::-1]
+        return found if oldest_first else found[::-1]
 
     def _answer(self, name: str, reply: Message, answers: Sequence[Message]) -> Message:
         held = {ref for _, ref, _ in self._known.get(name, ())}
