@@ -11,6 +11,7 @@ import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from memtrace_otel import semconv
+from memtrace_otel.capture import read_config, use_config
 from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.instrumentation.everos import EverosInstrumentor
 from memtrace_otel.model import OperationSpan, Variable
@@ -47,6 +48,14 @@ def ann(everos: Everos, models: EverosModels) -> Iterator[Memory]:
     models.by_kind.clear()
     models.enough = True
     asyncio.run(everos.settled())
+
+
+@pytest.fixture
+def content_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contents are captured, and the long prompts of EverOS stay on one span."""
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
+    monkeypatch.setenv("MEMTRACE_SPAN_BYTES", "500000")
+    use_config(read_config())
 
 
 @pytest.fixture
