@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import threading
 import time
 from collections import Counter
 from itertools import pairwise
@@ -115,7 +114,7 @@ def test_a_query_is_traceql(query: SpanQuery, text: str) -> None:
     assert traceql(query) == text
 
 
-def test_a_kind_is_also_told_by_the_standard_name_of_its_operation() -> None:
+def test_a_kind_is_also_searched_by_the_standard_operation_name() -> None:
     assert traceql(SpanQuery(kinds=frozenset({"update"}))) == (
         '{ (span.memtrace.op.kind = "update" || span.gen_ai.operation.name = "update_memory") }'
     )
@@ -126,7 +125,7 @@ def test_a_failing_label_may_have_any_white_space_around_it() -> None:
     assert r'=~ "(?i)[\\s\\v\\pZ\\x1c-\\x1f\\x85]*(fail|' in traceql(SpanQuery(failing=True))
 
 
-def test_no_attribute_of_a_query_lies_across_a_kibibyte() -> None:
+def test_no_attribute_of_a_query_crosses_a_multiple_of_1024_bytes() -> None:
     """Tempo's parser would lose characters there."""
     for many in (*range(1, 40), 100):
         origins = [f"{n:032x}-{n:016x}" for n in range(many)]
@@ -142,7 +141,7 @@ def test_no_attribute_of_a_query_lies_across_a_kibibyte() -> None:
 
 
 @pytest.mark.parametrize("cause", ["too many", "too long", "limit"])
-def test_tempo_is_searched_in_parts_until_it_answers_whole_and_learns_what_it_takes(cause: str) -> None:
+def test_tempo_is_searched_in_parts_and_its_limits_are_remembered(cause: str) -> None:
     def answer(path: str, query: dict[str, str]) -> Reply:
         if path != "/api/search":
             return 404, b""
@@ -195,7 +194,7 @@ def test_jaeger_is_searched_down_to_a_microsecond() -> None:
     assert "too many within 1e-06 s" in source.incomplete[0]
 
 
-def test_jaeger_is_asked_for_failing_labels_as_they_are_usually_written() -> None:
+def test_jaeger_is_searched_for_the_usual_spellings_of_failing_labels() -> None:
     def answer(path: str, query: dict[str, str]) -> Reply:
         found = [] if "tags" in query else [{}]
         return 200, json.dumps({"services": ["a"]} if path == "/api/v3/services" else {"data": found}).encode()
@@ -217,7 +216,7 @@ def test_an_address_without_the_api_is_an_error_and_no_empty_backend(kind: str) 
                 read(open_source(f"{kind}+{asked.url}"))
 
 
-def test_jaeger_is_asked_service_by_service_but_not_for_our_own_and_shows_the_evaluations() -> None:
+def test_jaeger_is_searched_service_by_service_without_the_service_of_verdicts() -> None:
     def answer(path: str, query: dict[str, str]) -> Reply:
         if path == "/api/v3/services":
             return 200, b'{"services": ["a", "memtrace-attribution", "b"]}'
@@ -277,7 +276,7 @@ def test_a_silent_service_of_jaeger_costs_one_search() -> None:
     assert searched["busy"] > 30
 
 
-def test_a_number_that_json_does_not_have_hides_no_trace_of_jaeger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_without_json_form_hides_no_trace_of_jaeger(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jaeger's page fails at any search that finds such a trace, API v3 gives all of a service."""
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("the search is tried again"))
     odd = 77
@@ -309,48 +308,12 @@ def test_a_number_that_json_does_not_have_hides_no_trace_of_jaeger(monkeypatch: 
     assert len(asked.requests) < 40
 
 
-def test_a_time_that_is_divided_is_searched_where_there_is_something() -> None:
-    def answer(path: str, query: dict[str, str]) -> Reply:
-        if path == "/api/v3/services":
-            return 200, json.dumps({"services": ["busy", "few", *(f"other-{n}" for n in range(50))]}).encode()
-        starts = {"busy": range(800), "few": [3]}.get(query["service"], [])
-        found = [start for start in starts if int(query["start"]) <= start < int(query["end"])]
-        return 200, json.dumps({"data": [{"traceID": f"{n:x}", "spans": []} for n in found[:200]]}).encode()
-
-    with answering(answer) as asked:
-        times = list(open_source(f"jaeger+{asked.url}")._searched(SpanQuery(scopes=frozenset({"s"})), 0, 1_000_000))
-    assert {f"{start:032x}" for start in range(800)} == {trace for _, _, found in times for trace in found}
-    searched = Counter(query["service"] for path, query, _ in asked.requests if path == "/api/traces")
-    assert 1 < searched["few"] < searched["busy"]
-    assert all(searched[f"other-{n}"] == 1 for n in range(50))
-
-
-def test_several_services_of_jaeger_are_searched_at_a_time() -> None:
-    both = threading.Barrier(2, timeout=10)
-
-    def answer(path: str, query: dict[str, str]) -> Reply:
-        if path == "/api/v3/services":
-            return 200, b'{"services": ["a", "b"]}'
-        both.wait()
-        return 200, b'{"data": []}'
-
-    with answering(answer) as asked:
-        assert open_source(f"jaeger+{asked.url}").trace_ids(scope="s") == []
-
-
-def test_a_session_asks_jaeger_once_for_its_services() -> None:
-    with answering(of_services("a")) as asked, open_source(f"jaeger+{asked.url}").session() as reader:
-        for scope in "st":
-            reader.trace_ids(scope=scope)
-    assert [path for path, _, _ in asked.requests].count("/api/v3/services") == 1
-
-
 @pytest.mark.parametrize(
     "value",
     ['["a","memory:1"]', ["a", "memory:1"], '["\\u003e", "o"]', "[broken"],
     ids=["text", "list", "origin", "odd"],
 )
-def test_jaeger_shows_those_that_may_touch_what_is_wanted(value: object) -> None:
+def test_a_search_of_jaeger_names_the_spans_that_may_match_the_names(value: object) -> None:
     def answer(path: str, query: dict[str, str]) -> Reply:
         if path == "/api/v3/services":
             return 200, b'{"services": ["a"]}'
@@ -392,7 +355,7 @@ def tempo_trace(**envelope: object) -> bytes:
     return json.dumps({"trace": {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}, **envelope}).encode()
 
 
-def test_a_trace_that_tempo_hides_for_a_moment_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_tempo_found_but_cannot_read_yet_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tempo does so while it moves a trace; what no search has found may well not be there."""
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     reply = tempo_trace()

@@ -358,14 +358,6 @@ def test_a_search_for_failures_past_its_bound_goes_on_with_the_next_session() ->
     assert found == [spans[number].trace_id for number in (3, 8, 13)]
 
 
-def test_more_failures_in_one_moment_than_a_search_returns_are_noted() -> None:
-    spans = [contract_span(n, n, 5, attributes={semconv.EVALUATION_LABEL: "fail"}) for n in range(1, 9)]
-    source = ListedSource().tell(spans, told_and_asked(2))
-    source.most = 4
-    assert source.failing(0) == [*(span.trace_id for span in spans[:4]), told_and_asked(2)[3].trace_id]
-    assert "too many within 1 s" in source.incomplete[0]
-
-
 def test_an_answer_that_failed_is_found_where_it_read_an_earlier_one() -> None:
     old = contract_span(1, 1, 1, kind="respond", outputs=(Variable("answer:1", content="Rome"),))
     for role in (semconv.Role.OTHER, semconv.Role.ANSWER):
