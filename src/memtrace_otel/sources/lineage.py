@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from sqlite3 import Connection
 
@@ -40,41 +39,6 @@ def changed_elsewhere(connection: Connection, written: Iterable[tuple[str, str]]
     return found
 
 
-def writer_scopes(connection: Connection, ref: str) -> dict[str, set[str]]:
-    """Return the ids of the traces that list a variable among their outputs, each with the scopes of its writers.
-
-    A span without a scope may be of any scope of its trace, or of none ('').
-    """
-    query = (
-        "SELECT DISTINCT trace, scope FROM variable CROSS JOIN span ON id = variable.span"
-        " WHERE ref = ? AND origin = '' AND direction = 1"
-    )
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for trace, scope in connection.execute(query, (ref,)).fetchall():
-        found[trace.hex()] |= {scope} if scope else _scopes_around(connection, trace)
-    return found
-
-
-def reader_scopes(connection: Connection, trace_ids: Iterable[str]) -> list[tuple[str, str, set[str]]]:
-    """Return (one of these traces, a trace that read what a span of it wrote, the scopes that the reader may be of).
-
-    Readers of the same scope as the span that wrote are left out.
-    """
-    found: list[tuple[str, str, set[str]]] = []
-    for trace_id in trace_ids:
-        for reader, scope in connection.execute(_READER_SCOPES, (bytes.fromhex(trace_id),)).fetchall():
-            scopes = {scope} if scope else _scopes_around(connection, reader)
-            found.append((trace_id, reader.hex(), scopes))
-    return found
-
-
-def _scopes_around(connection: Connection, trace: bytes) -> set[str]:
-    return {
-        "",
-        *(scope for (scope,) in connection.execute("SELECT DISTINCT scope FROM span WHERE trace = ?", (trace,))),
-    }
-
-
 def _rows_of(connection: Connection, origin: str) -> list[int]:
     packed = pack_origin(origin)
     if isinstance(packed, str):
@@ -92,14 +56,6 @@ _CHANGED_REF = f"""
 SELECT DISTINCT trace FROM variable CROSS JOIN span ON id = variable.span
 WHERE ref = ? AND origin = '' AND direction = 1 AND {_CHANGES}
 """
-_OWN_ORIGIN = "CAST(here.trace || here.span AS BLOB)"
-_READER_SCOPES = f"""
-SELECT DISTINCT reader.trace, reader.scope FROM span AS here
-CROSS JOIN variable ON variable.origin = {_OWN_ORIGIN} AND variable.origin <> ''
-CROSS JOIN span AS reader ON reader.id = variable.span
-WHERE here.trace = ? AND (reader.scope <> here.scope OR reader.scope = '')
-"""
-
 _KIND = "substr(v.ref, 1, instr(v.ref, ':') - 1)"
 _IS_RECORD = f"{_KIND} IN ('memory', 'state', 'chunk', 'document')"
 _IS_LASTING = f"{_KIND} IN ('memory', 'state', 'chunk', 'document', 'fact')"

@@ -215,17 +215,6 @@ class SqliteStore:
         with self._decoded() as connection, snapshot(connection):
             return lineage.lineage(connection, origins, most)
 
-    def writer_scopes(self, ref: str) -> dict[str, set[str]]:
-        """Return the ids of the traces that list a variable among their outputs, each with the scopes that its writers
-        may be of, '' for none."""
-        with self._decoded() as connection:
-            return lineage.writer_scopes(connection, ref)
-
-    def reader_scopes(self, trace_ids: Collection[str]) -> list[tuple[str, str, set[str]]]:
-        """Return (one of these traces, a trace that read from it, the scopes that the reader may be of)."""
-        with self._decoded() as connection:
-            return lineage.reader_scopes(connection, trace_ids)
-
     def is_known(self, trace_id: str) -> bool:
         """Tell whether more of a trace than judgements has been decoded; the inbox is left as it is."""
         with self._locked() as connection:
