@@ -26,6 +26,7 @@ os.environ["MEM0_DIR"] = (_home := TemporaryDirectory(ignore_cleanup_errors=True
 import mem0.memory.main as main
 
 from memtrace_otel import semconv
+from memtrace_otel.capture import read_config, use_config
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
 from tests.conftest import Recording
 from tests.integration.model_stub import DIMENSIONS, ModelStub
@@ -131,6 +132,14 @@ def payloads(program: Program) -> list[dict[str, Any]]:
     if hasattr(store, "collection"):
         return list(store.collection.get()["metadatas"])
     return [row.payload for row in store.client.scroll("memories", limit=1000)[0]]
+
+
+@pytest.fixture
+def content_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contents are captured, and the long prompts of Mem0 stay on one span."""
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
+    monkeypatch.setenv("MEMTRACE_SPAN_BYTES", "500000")
+    use_config(read_config())
 
 
 @pytest.fixture
