@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI
@@ -86,61 +85,6 @@ async def test_each_answer_of_a_batch_has_its_own_question(
     for answer, questions in zip(answers, own, strict=True):
         assert asked(graph, recording, answer) == questions
         assert contents(graph, answer.origin, "chunk") == {CHUNKS[question.split()[0]] for question in questions}
-
-
-@pytest.mark.parametrize("context", [by_retriever, by_function, by_tool])
-@pytest.mark.parametrize("way", ["batch", "batch_as_completed", "abatch", "abatch_as_completed"])
-async def test_prompts_without_the_question_read_what_their_own_chain_has_searched(
-    way: str, context: Any, filled: InMemoryVectorStore, model: ChatOpenAI, recording: Recording
-) -> None:
-    chain: Any = {"context": context(filled)} | ChatPromptTemplate.from_template(SILENT) | model
-    await run(chain, way)
-
-    graph = graph_of(recording)
-    found = [asked(graph, recording, answer) for answer in kinds(recording, "respond")]
-    assert sorted(map(sorted, found)) == sorted([question] for question in QUESTIONS)
-
-
-def in_a_chain(chain: Any, way: str) -> Any:
-    """A chain that asks another one several questions."""
-
-    def batch(questions: list[str]) -> Any:
-        return chain.batch(questions)
-
-    def batch_as_completed(questions: list[str]) -> Any:
-        return list(chain.batch_as_completed(questions))
-
-    async def abatch(questions: list[str]) -> Any:
-        return await chain.abatch(questions)
-
-    async def abatch_as_completed(questions: list[str]) -> Any:
-        return [answer async for answer in chain.abatch_as_completed(questions)]
-
-    ways = (batch, batch_as_completed, abatch, abatch_as_completed)
-    return RunnableLambda(next(one for one in ways if one.__name__ == way))  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize("prompt", [QUOTING, SILENT])
-@pytest.mark.parametrize("context", [by_retriever, by_function, by_tool])
-@pytest.mark.parametrize("around", ["no span", "a span"])
-@pytest.mark.parametrize("way", ["batch", "batch_as_completed", "abatch", "abatch_as_completed"])
-async def test_equal_questions_of_a_batch_in_a_chain_keep_apart(
-    way: str,
-    around: str,
-    context: Any,
-    prompt: str,
-    filled: InMemoryVectorStore,
-    model: ChatOpenAI,
-    recording: Recording,
-) -> None:
-    given: Any = {"context": context(filled)} | ({"question": lambda asked: asked} if prompt == QUOTING else {})
-    outer = in_a_chain(given | ChatPromptTemplate.from_template(prompt) | model, way)
-    questions = [QUESTIONS[0], QUESTIONS[0], QUESTIONS[2]]
-    with recording.tracer.start_as_current_span("session") if around == "a span" else nullcontext():
-        await outer.ainvoke(questions) if way.startswith("a") else outer.invoke(questions)
-
-    used = [[v.origin for v in answer.inputs if v.ref.startswith("context:")] for answer in kinds(recording, "respond")]
-    assert sorted(used) == sorted([search.origin] for search in kinds(recording, "retrieve"))
 
 
 async def test_a_run_that_is_over_is_forgotten(

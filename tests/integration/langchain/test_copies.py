@@ -14,7 +14,7 @@ from opentelemetry.trace import use_span
 from memtrace_otel.capture import operation
 from memtrace_otel.instrumentation.steps import RECORDED
 from tests.conftest import Recording
-from tests.integration.langchain.conftest import Hashed, Notes, by_line, kinds
+from tests.integration.langchain.conftest import Hashed, by_line, kinds
 
 pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
 
@@ -50,20 +50,6 @@ def test_what_a_turn_is_given_is_no_chunk_of_another_turn(
     assert "inferred" not in operation.incomplete
 
 
-@pytest.mark.parametrize("give", ["add_texts", "split_text"])
-def test_equal_texts_of_two_calls_are_two_documents(
-    give: str, store: InMemoryVectorStore, recording: Recording
-) -> None:
-    for _ in range(2):
-        with recording.tracer.start_as_current_span("turn"):
-            GIVEN[give](store)
-    with recording.tracer.start_as_current_span("turn"):
-        store.add_texts([TEXT, TEXT])
-        store.add_texts([TEXT])
-    given = [v for op in kinds(recording, "segment", "create") for v in op.inputs if v.ref.startswith("document:")]
-    assert len({v.ref for v in given}) == len(given) == 5
-
-
 def test_steps_that_handle_one_document_agree_on_its_name(store: InMemoryVectorStore, recording: Recording) -> None:
     document = Document(TEXT)
     with recording.tracer.start_as_current_span("turn"):
@@ -73,17 +59,6 @@ def test_steps_that_handle_one_document_agree_on_its_name(store: InMemoryVectorS
         by_line().split_documents([document])
     first, equal, again = [operation.inputs[0].ref for operation in kinds(recording, "segment")]
     assert first == again != equal
-
-
-def test_a_document_that_the_program_changes_is_another(recording: Recording) -> None:
-    document = Document("note v1")
-    with recording.tracer.start_as_current_span("turn"):
-        for text in ("note v1", "note v2"):
-            document.page_content = text
-            by_line().split_documents([document])
-    first, second = [operation.inputs[0] for operation in kinds(recording, "segment")]
-    assert first.ref != second.ref
-    assert first.content != second.content
 
 
 def test_copies_are_of_what_their_own_turn_has_cut(recording: Recording) -> None:
@@ -100,39 +75,6 @@ def test_copies_are_of_what_their_own_turn_has_cut(recording: Recording) -> None
     for segment, create in zip(segments, kinds(recording, "create"), strict=True):
         assert [v.origin for v in create.inputs] == [segment.origin]
         assert "inferred" not in create.incomplete
-
-
-def test_without_a_turn_copies_are_followed_from_trace_to_trace(
-    store: InMemoryVectorStore, recording: Recording
-) -> None:
-    chunks = by_line().split_documents(copies(Notes(a="one\ntwo").load()))
-    store.add_documents(copies(chunks))
-    with recording.tracer.start_as_current_span("turn"):
-        cut = by_line().split_documents([Document("three\nfour")])
-    store.add_documents(copies(cut))
-    load, segment, create, of_turn, from_turn = kinds(recording, "ingest", "segment", "create")
-    for reader, writer in ((segment, load), (create, segment), (from_turn, of_turn)):
-        assert [(v.ref, v.origin) for v in reader.inputs] == [(v.ref, writer.origin) for v in writer.outputs]
-        assert "inferred" in reader.incomplete
-
-
-def test_a_document_that_is_split_again_is_no_chunk_of_itself(recording: Recording) -> None:
-    """A short text is cut into one piece, which says the same."""
-    for source in ("notes", "notes", "letters"):
-        by_line().split_documents([Document(TEXT, metadata={"source": source})])
-    first, second, other = [operation.inputs[0] for operation in kinds(recording, "segment")]
-    assert first.ref == second.ref != other.ref
-    assert [given.origin for given in (first, second, other)] == ["", "", ""]
-
-
-def test_what_is_stored_is_the_chunk_and_not_the_document_that_says_the_same(
-    store: InMemoryVectorStore, recording: Recording
-) -> None:
-    with recording.tracer.start_as_current_span("turn"):
-        store.add_documents(copies(by_line().split_documents(Notes(notes=TEXT).load())))
-    _, segment, create = kinds(recording, "ingest", "segment", "create")
-    assert [v.origin for v in create.inputs] == [segment.origin]
-    assert "inferred" not in create.incomplete
 
 
 class Remembering(BaseRetriever):

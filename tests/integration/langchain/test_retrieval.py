@@ -103,17 +103,6 @@ async def test_coroutines_that_run_plain_methods_in_threads_are_recorded_once(re
     assert [v.origin for v in retrieval.inputs if v.role == "hit"] == [create.origin]
 
 
-def test_stores_without_a_name_keep_apart(recording: Recording) -> None:
-    one, other = InMemoryVectorStore(Hashed()), InMemoryVectorStore(Hashed())
-    one.add_texts(["Ann lives in Paris."], ids=["1"])
-    other.add_texts(["Bob lives in Rome."], ids=["1"])
-    one.similarity_search("lives")
-    first, second, retrieval = operations(recording)
-    assert first.scope != second.scope
-    assert [op.name for op in (first, second)] == ["create_memory", "create_memory"]
-    assert [v.origin for v in retrieval.inputs if v.role == "hit"] == [first.origin]
-
-
 def test_iterators_reach_the_library_untouched(recording: Recording) -> None:
     store = Plain()
     assert store.add_texts(text for text in TEXTS) == ["t0", "t1", "t2"]
@@ -169,23 +158,6 @@ def test_rewritten_questions_are_inputs(filled: InMemoryVectorStore, recording: 
     assert {v.ref for v in asked} <= {node.ref for node in graph.ancestors(made) if isinstance(node, VersionKey)}
 
 
-@pytest.mark.parametrize("ids", [None, ["1", "2"]])
-def test_a_store_loaded_from_a_file_has_its_writers_by_unique_ids(
-    ids: list[str] | None, store: InMemoryVectorStore, tmp_path: Path, recording: Recording
-) -> None:
-    store.add_texts(["Ann lives in Paris.", "Bob plays chess."], ids=ids)
-    store.dump(str(tmp_path / "store.json"))
-    loaded = InMemoryVectorStore.load(str(tmp_path / "store.json"), Hashed())
-    loaded.similarity_search("Where does Ann live?", k=1)
-    written, search = operations(recording)
-    assert search.scope != written.scope
-    assert "unknown_origin" in search.incomplete
-    (hit,) = [v for v in search.inputs if v.role == "hit"]
-    graph = graph_of(recording)
-    known = VersionKey(hit.ref, written.origin)
-    assert (known in graph.ancestors(VersionKey(search.outputs[0].ref, search.origin))) == (ids is None)
-
-
 class Ensemble(Both):
     """Does everything in `invoke`, like the ensemble retriever of LangChain."""
 
@@ -220,15 +192,6 @@ def test_parents_of_chunks_are_the_documents_that_were_split(store: InMemoryVect
     assert [ref for ref, _ in hits(retrieval)] == [segment.inputs[0].ref]
     assert [v.origin for v in retrieval.inputs if v.role == "candidate"] == [create.origin]
     assert "unknown_origin" not in retrieval.incomplete
-
-
-def test_parents_that_say_the_same_as_a_chunk_are_themselves(store: InMemoryVectorStore, recording: Recording) -> None:
-    parents = [Document("Nothing new.", metadata={"source": source}) for source in ("ann", "bob")]
-    store.add_documents(by_line().split_documents(parents))
-    Parents(store=store, parents=dict.fromkeys(("ann", "bob"), parents[1])).invoke("Nothing")
-    segment, create, retrieval = operations(recording)
-    assert [ref for ref, _ in hits(retrieval)] == [segment.inputs[1].ref]
-    assert retrieval.scope == create.scope
 
 
 class ByLength(BaseDocumentCompressor):
@@ -272,16 +235,6 @@ def test_a_compressor_is_a_rerank_step(cut: bool, filled: InMemoryVectorStore, r
     assert VersionKey("chunk:tea", create.origin) in graph_of(recording).ancestors(VersionKey(hit.ref, hit.origin))
 
 
-def test_an_extract_is_of_the_text_that_holds_it(filled: InMemoryVectorStore, recording: Recording) -> None:
-    base = filled.as_retriever(search_kwargs={"k": 2})
-    Compressing(base=base, compressor=ByLength(cut=True)).invoke("Ann lives")
-    create, retrieval, rerank = operations(recording)
-    assert [rerank.inputs[source].ref for source, _ in rerank.flow if rerank.inputs[source].role != "query"] == [
-        "chunk:tea"
-    ]
-    assert retrieval.scope == rerank.scope == create.scope
-
-
 class Slow(BaseLoader):
     """A native asynchronous loader that uses another one."""
 
@@ -302,16 +255,6 @@ async def test_lazy_documents_are_recorded_one_by_one(recording: Recording) -> N
     assert [op.outputs[0].ref for op in kinds(recording, "ingest")] == ["document:a", "document:outer"]
     await Slow().aload()
     assert len(kinds(recording, "ingest")) == 3
-
-
-def test_a_reloaded_document_is_a_new_version(recording: Recording) -> None:
-    for text in ("Ann lives in Paris.", "Ann lives in Rome."):
-        by_line().split_documents(Notes(ann=text).load())
-    graph = graph_of(recording)
-    assert [graph.content(v) for v in graph.history("document:ann")] == ["Ann lives in Paris.", "Ann lives in Rome."]
-    for segment in kinds(recording, "segment"):
-        [source] = graph.inputs(segment.origin)
-        assert graph.content(source.version).split() == segment.outputs[0].content.split()
 
 
 def test_errors_of_a_search_are_on_its_span(filled: InMemoryVectorStore, recording: Recording) -> None:
@@ -351,17 +294,3 @@ def test_collections_of_one_name_in_two_folders_are_two(tmp_path: Path, recordin
     assert of_ann.scope == deleted.scope == added.scope
     assert of_bob.scope == read.scope != of_ann.scope
     assert [v.origin for v in read.inputs if v.role == "hit"] == [of_bob.origin]
-
-
-def test_collections_of_one_name_in_two_objects_are_two(recording: Recording) -> None:
-    class Collection(InMemoryVectorStore):
-        collection_name = "notes"
-
-    ann, bob = Collection(Hashed()), Collection(Hashed())
-    for store in (ann, bob):
-        store.add_texts(["Somebody lives in Paris."], ids=["1"])
-    ann.similarity_search("Paris")
-    of_ann, of_bob, read = operations(recording)
-    assert of_ann.scope == read.scope != of_bob.scope
-    assert of_bob.kind == "create"
-    assert [v.origin for v in read.inputs if v.role == "hit"] == [of_ann.origin]

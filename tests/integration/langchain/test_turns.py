@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import openai
@@ -90,42 +89,3 @@ def test_a_chain_reads_what_was_searched_before_it(retriever: Any, model: ChatOp
     [answer] = kinds(recording, "respond")
     assert used(answer) == ["chess", "paris"]
     assert contents(graph_of(recording), answer.origin, "query") == {ANN, BOB}
-
-
-def test_a_chain_searches_anew_and_that_is_what_it_reads(
-    retriever: Any, chain: Any, server: ChatStub, recording: Recording
-) -> None:
-    retriever.invoke(ANN)
-    chain.invoke(ANN)
-    _, own = searches(recording)
-    assert used(kinds(recording, "respond")[0], "context") == [own]
-
-
-def test_what_found_nothing_before_a_turn_is_none_of_it(
-    store: InMemoryVectorStore, model: ChatOpenAI, recording: Recording
-) -> None:
-    chain: Any = {"context": store.as_retriever(), "question": lambda asked: asked} | PROMPT | model
-    store.delete(["paris", "chess"])
-    for _ in range(2):
-        chain.invoke(ANN)
-    assert [used(answer, "context") for answer in kinds(recording, "respond")] == [
-        [made] for made in searches(recording)
-    ]
-
-
-async def test_tasks_that_begin_after_a_chain_are_turns_of_their_own(
-    store: InMemoryVectorStore, chain: Any, server: ChatStub, recording: Recording
-) -> None:
-    chain.invoke(ANN)  # the program warms up, and serves two users then
-    has_searched = asyncio.Event()
-
-    async def first() -> None:
-        store.similarity_search(BOB, k=1)
-        has_searched.set()
-
-    async def second() -> None:
-        await has_searched.wait()
-        ask(server, "Bob plays chess. Does he?")
-
-    await asyncio.gather(asyncio.create_task(first()), asyncio.create_task(second()))
-    assert used(kinds(recording, "respond")[1]) == []

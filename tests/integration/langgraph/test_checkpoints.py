@@ -90,17 +90,6 @@ def test_trimmed_edited_and_summarised_messages(recording: Recording) -> None:
     assert "unknown_record" in nothing.incomplete
 
 
-def test_equal_texts_of_channels_are_messages_of_their_own(recording: Recording) -> None:
-    """A message keeps its name in the thread, whoever repeats it; a text of a channel has none."""
-    graph = compiled(lambda state: {"summary": "Nothing to note."}, InMemorySaver(), Summarised)
-    for thread in ("t1", "t2"):
-        said = {"messages": [HumanMessage("Hello there.", id="h1")]}
-        graph.invoke(said, {"configurable": {"thread_id": thread}})
-    read = [v.ref for op in kinds(recording, "create") for v in op.inputs]
-    assert read[0] == read[2] == "message:h1"
-    assert len(set(read)) == 3
-
-
 def test_an_answer_goes_on_from_the_thread(model: ChatOpenAI, server: ChatStub, recording: Recording) -> None:
     graph = compiled(lambda state: {"messages": [model.invoke(state["messages"])]}, InMemorySaver())
     server.script = ["Paris is nice.", "In Paris, you said."]
@@ -115,43 +104,6 @@ def test_an_answer_goes_on_from_the_thread(model: ChatOpenAI, server: ChatStub, 
     assert "I live in Paris." in contents(made, second.origin, "message")
     stored = next(op for op in kinds(recording, "create") if op.outputs[0].content == "Paris is nice.")
     assert [(v.role, v.origin) for v in stored.inputs] == [("answer", first.origin)]
-
-
-def test_equal_questions_of_two_threads_are_two_and_each_has_its_owner(
-    model: ChatOpenAI, server: ChatStub, recording: Recording
-) -> None:
-    server.script = ["Noted.", "In Paris."] * 2
-    graph = compiled(lambda state: {"messages": [model.invoke(state["messages"])]}, InMemorySaver())
-    for thread in ("u1", "u2"):
-        for text in ("I live in Paris.", "Where is it that I live?"):
-            graph.invoke({"messages": [("user", text)]}, {"configurable": {"thread_id": thread}})
-    answers = kinds(recording, "respond")
-    assert len({v.ref for answer in answers for v in answer.inputs if v.role == "query"}) == 4
-    assert [answer.scope for answer in answers[:2]] == [answers[0].scope] * 2
-    assert [answer.scope for answer in answers[2:]] == [answers[2].scope] * 2
-    assert len({answer.scope for answer in answers} - {""}) == 2
-    assert not any("inferred" in answer.incomplete for answer in answers)
-
-
-def test_messages_without_an_id_keep_their_names(recording: Recording) -> None:
-    """Two that say the same are two, another role is another message, and what is gone has a tombstone."""
-    asked: Any = {"role": "user", "content": "Are you there?"}
-    said: list[list[Any]] = [
-        [asked, HumanMessage("Moments later.")],
-        [asked, HumanMessage("Moments later."), asked],
-        [asked, HumanMessage("Moments later."), asked, {"role": "assistant", "content": "Are you there?"}],
-        [asked, asked],
-    ]
-    graph = compiled(lambda state: {}, InMemorySaver(), Plain)
-    for messages in said:
-        graph.invoke({"messages": messages}, CONFIG)
-    one, two, three = ([v.ref for v in op.outputs] for op in kinds(recording, "create"))
-    assert two == [f"{one[0]}.2"]
-    assert len({*one, *two, *three}) == 4
-    assert {ref.rpartition("/")[0] for ref in (*one, *two, *three)} == {"state:t1/messages"}
-    [trimmed] = kinds(recording, "delete")
-    assert [v.ref for v in trimmed.outputs] == [one[1], *three]
-    assert [v.ref for v in kinds(recording, "retrieve")[-1].inputs] == [*one, *two, *three]
 
 
 def test_an_answer_goes_on_from_messages_without_an_id(
@@ -269,23 +221,6 @@ def test_going_on_from_an_older_checkpoint_deletes_nothing(recording: Recording)
         ["state:t1/a3"],
     ]
     assert [v.ref for v in kinds(recording, "retrieve")[0].inputs] == ["state:t1/h1", "state:t1/a1"]
-
-
-def test_an_older_checkpoint_holds_the_versions_of_its_time(recording: Recording) -> None:
-    def node(state: MessagesState) -> Any:
-        if len(state["messages"]) < 3:
-            return {"messages": [AIMessage("Noted.", id="a1")]}
-        return {"messages": [RemoveMessage(id="h1"), AIMessage("Noted!", id="a1")]}
-
-    graph = compiled(node, InMemorySaver())
-    say(graph, "I live in Paris.", "h1")
-    older = graph.get_state(CONFIG).config
-    created = {v.ref: op.origin for op in kinds(recording, "create") for v in op.outputs}
-    say(graph, "I moved to Rome.", "h2")
-    assert [[v.ref for v in op.outputs] for op in kinds(recording, "delete")] == [["state:t1/h1"]]
-    graph.get_state(older)
-    read = kinds(recording, "retrieve")[-1]
-    assert {v.ref: v.origin for v in read.inputs} == created
 
 
 def _forget_everything() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,13 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from memtrace_otel.instrumentation.chat_history.history import asked_last
-from memtrace_otel.instrumentation.langchain.documents import KnownTexts
 from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
 from memtrace_otel.instrumentation.langchain.langgraph.state import aligned
-from memtrace_otel.instrumentation.langchain.langgraph.threads import Held, Threads, entries_of
-from memtrace_otel.instrumentation.langchain.langmem import Delayed
+from memtrace_otel.instrumentation.langchain.langgraph.threads import Held, entries_of
 from memtrace_otel.instrumentation.langchain.messages import message_of
-from memtrace_otel.instrumentation.langchain.records import Records
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import ChatStub, contents, graph_of, kinds, operations
@@ -78,20 +73,6 @@ def test_a_thread_has_one_record(
             say(graph_with(answering(chat), saver))
     else:
         say(graph_with(answering(chat), InMemorySaver()))
-    check(recording)
-
-
-async def test_a_thread_of_coroutines_has_one_record(
-    model: ChatOpenAI, server: ChatStub, recording: Recording, tmp_path: Path
-) -> None:
-    async def answer(state: MessagesState) -> Any:
-        return {"messages": [await model.ainvoke(state["messages"])]}
-
-    server.script = list(REPLIES)
-    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "threads.sqlite")) as saver:
-        graph = graph_with(answer, saver)
-        for number, text in enumerate(SAID):
-            await graph.ainvoke({"messages": [HumanMessage(text, id=f"h{number}")]}, CONFIG)
     check(recording)
 
 
@@ -180,18 +161,6 @@ def found(prompt: list[Any], thread: list[Any] = TEA, *, ids: bool = True, **tex
     return ["" if place == asked else refs.get(place, "").removeprefix("state:t/") for place in range(len(prompt))]
 
 
-@pytest.mark.parametrize("ids", [True, False])
-def test_messages_are_recognised_by_who_says_what(ids: bool) -> None:
-    whole = ["u1", "a1", "t1", "a2", "u2", "a3", ""]
-    assert found(TEA, ids=ids) == whole
-    assert found(TEA[3:], ids=ids) == whole[3:]
-    assert found([TEA[4], TEA[6]], ids=ids) == ["u2", ""]  # "yes" is the user's
-    assert found([*TEA[:6], HumanMessage("What tea?"), TEA[6]], ids=ids) == [*whole[:6], "", ""]
-    assert found([HumanMessage("yes"), *TEA], ids=ids) == ["", *whole]
-    assert found([HumanMessage("A summary of it."), *TEA[5:]], ids=ids, summary="A summary of it.")[0] == "summary"
-    assert found([HumanMessage("rewritten"), *TEA[1:]], ids=ids) == ["", *whole[1:]]
-
-
 def test_ids_tell_equal_messages_apart() -> None:
     same = [HumanMessage("ok", id=f"u{number}") for number in range(4)]
     assert found([same[0], same[2], same[3]], same) == ["u0", "u2", ""]
@@ -202,36 +171,3 @@ def test_ids_tell_equal_messages_apart() -> None:
 def test_an_equal_question_asked_again_leaves_the_earlier_one() -> None:
     thread = [HumanMessage("yes", id="u1"), AIMessage("ok", id="a1"), HumanMessage("yes", id="u2")]
     assert found(thread, thread, ids=False) == ["u1", "a1", ""]
-
-
-def test_of_a_long_thread_rewritten_messages_are_none_of_it() -> None:
-    thread = [HumanMessage(f"m{number}", id=f"u{number}") for number in range(4000)]
-    held = {e.ref: Held(e.channel, e.key, "o", e.said) for e in entries_of("t", {"messages": thread}).values()}
-    prompt = [message_of(HumanMessage(f"rewritten {number}")) for number in range(4000)]
-    assert aligned(prompt, held, "t") == {}
-
-
-def test_a_call_of_a_tool_is_read_as_the_thread_has_it(
-    model: ChatOpenAI, server: ChatStub, recording: Recording
-) -> None:
-    def answer(state: MessagesState) -> Any:
-        if len(state["messages"]) == 1:
-            return {"messages": TEA[1:3]}
-        return {"messages": [model.invoke(state["messages"])]}
-
-    server.script = ["Green tea."]
-    say(graph_with(answer, InMemorySaver()), ["What tea?", "Which one is it?"])
-    *_, answered = kinds(recording, "respond")
-    assert states(answered) == ["state:t1/a1", "state:t1/h0", "state:t1/t1"]
-    assert not [v for v in answered.inputs if v.ref.startswith("message:")]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-@pytest.mark.parametrize("kind", [Threads, Records, KnownTexts, Delayed])
-def test_a_forked_child_has_a_lock_of_its_own(kind: Any) -> None:
-    table = kind()
-    with table._lock:
-        held, child = table._lock, os.fork()
-        if not child:
-            os._exit(int(table._lock is held))
-        assert os.waitpid(child, 0)[1] == 0

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from memtrace_otel import semconv
 from tests.conftest import Recording
-from tests.integration.langchain.conftest import ChatStub, kinds
+from tests.integration.langchain.conftest import kinds
 
 pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
 
@@ -74,30 +73,9 @@ def test_equal_replies_of_nodes_side_by_side_are_told_apart(traced: bool, record
     assert not any("inferred" in op.incomplete for op in kinds(recording, "create"))
 
 
-async def test_coroutines_side_by_side_too(recording: Recording) -> None:
-    async def left(state: MessagesState) -> Any:
-        return {"messages": [await Named(model="left", messages=iter([AIMessage("Noted.", name="left")])).ainvoke("?")]}
-
-    async def right(state: MessagesState) -> Any:
-        chunks = [chunk async for chunk in Named(model="right", messages=iter([AIMessage("Noted.")])).astream("?")]
-        return {"messages": [AIMessage("Noted.", id=chunks[0].id, name="right")]}
-
-    said = (await graph_of_nodes({"left": left, "right": right}).ainvoke({"messages": []}, CONFIG))["messages"]
-    assert read(recording, said) == {"left": "left", "right": "right"}
-
-
 def test_messages_that_the_program_makes_are_an_answer_each(recording: Recording) -> None:
     nodes = {name: say_it(Named(model=name, messages=iter([AIMessage("Noted.")])), name, anew=True) for name in NODES}
     said = graph_of_nodes(nodes).invoke({"messages": [HumanMessage("I live in Paris.")]}, CONFIG)["messages"]
     assert sorted(read(recording, said).values()) == sorted(NODES)
     (stored,) = [op for op in kinds(recording, "create") if len(op.outputs) == len(NODES)]
     assert "inferred" in stored.incomplete
-
-
-def test_models_that_another_instrumentor_records_are_told_apart(server: ChatStub, recording: Recording) -> None:
-    server.script = ["Noted."] * len(NODES)
-    models = {name: ChatOpenAI(model=name, base_url=server.url, api_key="none", max_retries=0) for name in NODES}  # type: ignore[arg-type]
-    nodes = {name: say_it(model, name) for name, model in models.items()}
-    one_at_a_time: Any = {**CONFIG, "max_concurrency": 1}
-    said = graph_of_nodes(nodes).invoke({"messages": [HumanMessage("I live in Paris.")]}, one_at_a_time)["messages"]
-    assert read(recording, said) == {name: name for name in NODES}

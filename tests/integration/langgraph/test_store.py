@@ -78,16 +78,6 @@ def test_what_the_program_states_is_a_message(memory: InMemoryStore, recording: 
     assert not any(isinstance(node, VersionKey) and ref_kind(node.ref) == "fact" for node in graph.nodes)
 
 
-def test_equal_texts_of_several_puts_are_as_many_messages(recording: Recording) -> None:
-    memory, yes = InMemoryStore(), {"answer": "yes"}
-    with recording.tracer.start_as_current_span("turn 1"):
-        memory.put(ANN, "likes tea", yes)
-    with recording.tracer.start_as_current_span("turn 2"):
-        memory.batch([PutOp(ANN, "likes coffee", yes), PutOp(ANN, "likes milk", yes)])
-    said = [{message.ref for message in graph_of(recording).messages()}, {op.scope for op in operations(recording)}]
-    assert [len(found) for found in said] == [3, 1]
-
-
 def test_the_operations_of_a_batch_stand_side_by_side(memory: InMemoryStore, recording: Recording) -> None:
     memory.put(ANN, "home", {"text": "Ann lives in Paris."})
     recording.clear()
@@ -146,21 +136,6 @@ def test_stores_in_memory_keep_apart(kind: Callable[[], BaseStore], recording: R
     assert [v.origin for v in get.inputs] == [first.origin]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ({"text": "Ann", "tags": ["x"]}, "Ann"),
-        ({"kind": "Memory", "content": {"content": "Ann"}}, "Ann"),
-        ({"anything": "Ann"}, "Ann"),
-        ({"name": "Ann", "age": 3}, '{"age": 3, "name": "Ann"}'),
-        ({}, "{}"),
-    ],
-)
-def test_what_a_value_says(value: Any, text: str, recording: Recording) -> None:
-    InMemoryStore().put(ANN, "k", value)
-    assert operations(recording)[0].outputs[0].content == text
-
-
 def test_an_agent_that_remembers_and_answers(
     memory: InMemoryStore, model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
@@ -195,10 +170,6 @@ def test_an_agent_that_remembers_and_answers(
             assert "query" not in {ref_kind(n.ref) for n in made.ancestors(version) if isinstance(n, VersionKey)}
 
 
-class Derived(InMemoryStore):
-    """An application's own store in memory."""
-
-
 class Notebook(BaseStore):
     """An application's own store, which holds everything itself."""
 
@@ -218,30 +189,6 @@ class Notebook(BaseStore):
                 value=op.value or {}, key=op.key, namespace=op.namespace, created_at=now, updated_at=now
             )
         return self.notes.get((op.namespace, op.key)) if isinstance(op, GetOp) else None
-
-
-class Shared(BaseStore):
-    """A client of a store elsewhere, in a module whose name says nothing about that."""
-
-    __module__ = "app.memory"
-
-    def __init__(self, elsewhere: InMemoryStore) -> None:
-        self.elsewhere = elsewhere
-
-    def batch(self, ops: Any) -> Any:
-        return self.elsewhere.batch(ops)
-
-    async def abatch(self, ops: Any) -> Any:
-        return self.batch(ops)
-
-
-def test_what_decides_the_scope_is_the_class_of_a_store_not_its_module(recording: Recording) -> None:
-    elsewhere = InMemoryStore()
-    for store in (Derived(), Derived(), Shared(elsewhere), Shared(elsewhere)):
-        store.put(ANN, "home", {"text": "Ann lives in Paris."})
-    one, another, *shared = [op.scope for op in operations(recording) if op.kind in ("create", "update")]
-    assert len({one, another, *shared}) == 3
-    assert shared[0] == shared[1]
 
 
 def test_what_has_expired_is_not_replaced(recording: Recording) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 import pytest
-from opentelemetry import baggage, context, trace
+from opentelemetry import baggage, context
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from memtrace_otel import semconv
@@ -160,20 +160,6 @@ def test_a_fact_in_the_history_that_was_answered_wrong_is_a_response_failure(cha
         "response",
         answers(recording)[-1].origin,
     )
-
-
-def test_a_running_summary_in_the_system_prompt_is_one_record_that_evolves(chat: Chat, recording: Recording) -> None:
-    chat.say("My cat is called Tom.", "Nice name.")
-    chat.say("I live in Oslo.", "A fine city.")
-    chat.history[:3] = [{"role": "system", "content": "Be helpful. Known: the cat is called Tom."}]
-    chat.say("What is my cat called?", "Tom.")
-    chat.history[:3] = [{"role": "system", "content": "Be helpful. Known: the cat is called Tom, home is Oslo."}]
-    chat.say("Where do I live?", "Oslo.")
-    first, second = operations(recording, "summarize")
-    assert first.outputs[0].ref in {v.ref for v in second.inputs}
-    assert first.outputs[0].ref in {v.ref for v in second.outputs}
-    read = [{v.ref for v in span.inputs if v.role == "history"} for span in answers(recording)[-2:]]
-    assert first.outputs[0].ref in read[0] & read[1]
 
 
 def test_a_summary_made_by_the_model_is_linked_to_its_reply(
@@ -336,18 +322,6 @@ def test_equal_conversations_are_told_apart_by_the_baggage(
     assert_told_apart(recording)
 
 
-def test_equal_conversations_are_told_apart_by_the_turn(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    people = [Chat(client, server, recording) for _ in "ab"]
-    turns = [recording.tracer.start_span("request") for _ in people]
-    for text, reply in (("Hello", "Hi! How can I help you?"), ("Any news?", "None that I know of.")):
-        for turn, person in zip(turns, people, strict=True):
-            with trace.use_span(turn):
-                person.say(text, reply)
-    assert_told_apart(recording)
-
-
 def test_a_short_reply_alone_is_of_none_of_two_conversations(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
@@ -496,15 +470,6 @@ def test_two_users_with_the_same_name_for_their_conversations_keep_their_histori
     *_, last_of_ana, last_of_bob = answers(recording)
     assert [len([v for v in span.inputs if v.role == "history"]) for span in (last_of_ana, last_of_bob)] == [4, 2]
     assert last_of_ana.scope != last_of_bob.scope
-
-
-def test_a_user_who_is_not_always_named_stays_in_the_conversation(chat: Chat, recording: Recording) -> None:
-    named: dict[str, Any] = {"metadata": {"conversation_id": "1"}}
-    for turn, user in enumerate(({}, {"user": "ana"}, {}, {"user": "ana"})):
-        chat.say(f"Fact number {turn} is here.", f"Noted {turn}.", **user, **named)
-    assert actions(recording) == ["ADD"] * 6
-    assert len([v for v in answers(recording)[-1].inputs if v.role == "history"]) == 6
-    assert len({span.scope for span in operations(recording, "memory_update")}) == 1
 
 
 def test_what_nobody_was_named_for_is_no_second_users(

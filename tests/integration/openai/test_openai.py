@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextvars
 from contextlib import nullcontext
 
 import openai
@@ -264,16 +263,6 @@ def test_the_history_of_a_conversation_is_not_judged(
     assert recording.named("memtrace.judge") == []
 
 
-def test_a_turn_of_another_request_is_left_alone(
-    recording: Recording, server: ModelServer, client: openai.OpenAI
-) -> None:
-    server.replies = ["Green tea."]
-    with recording.tracer.start_as_current_span("request 1"):
-        ask(client)
-    with recording.tracer.start_as_current_span("request 2"):
-        assert feedback("fail", tracer=recording.tracer) is False
-
-
 def test_an_operation_of_the_users_own_around_a_turn_keeps_its_answers(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
@@ -465,35 +454,6 @@ def test_two_questions_of_one_turn_that_find_the_same_record_stay_apart(
         assert [ref for ref, role, _ in inputs(chat) if role == "query"] == [
             (search_span.attributes or {})[semconv.INPUTS][0]  # type: ignore[index]
         ]
-
-
-def test_two_users_of_one_span_that_find_equal_texts_stay_apart(
-    recording: Recording, server: ModelServer, client: openai.OpenAI
-) -> None:
-    """The same question, the same text, another record: the execution context tells whose."""
-
-    def turn(user: str) -> None:
-        scope = scope_id("store", user=user)
-        with operation("create_memory", kind="create", system="t", scope=scope, tracer=recording.tracer) as made:
-            made.wrote(f"memory:{user}", action="ADD", content=TEA)
-        with operation("search_memory", kind="retrieve", system="t", scope=scope, tracer=recording.tracer) as found:
-            found.read("query:q", role="query", content="What does Ana drink?")
-            found.read(f"memory:{user}", role="hit", content=TEA)
-
-    def ask_for(user: str) -> None:
-        ask(client)
-
-    server.replies = ["Green tea.", "Green tea."]
-    with recording.tracer.start_as_current_span("turn"):
-        contexts = {user: contextvars.copy_context() for user in ("ann", "bob")}
-        for user, context in contexts.items():
-            context.run(turn, user)
-        for user, context in contexts.items():
-            context.run(ask_for, user)
-    read = [
-        [ref for ref, _, _ in inputs(chat) if str(ref).startswith("memory:")] for chat in recording.named("chat m1")
-    ]
-    assert read == [["memory:ann"], ["memory:bob"]]
 
 
 def test_an_answer_after_a_search_that_found_nothing_has_its_scope(
