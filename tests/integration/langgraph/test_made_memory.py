@@ -13,7 +13,6 @@ from langgraph.store.memory import InMemoryStore
 
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import ChatStub, contents, graph_of, kinds
-from tests.integration.langgraph.conftest import SlowSaver
 
 pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
 
@@ -72,32 +71,3 @@ def test_a_summary_comes_from_the_messages_that_it_replaces(
     behind = contents(graph_of(recording), last.origin, "message")
     assert {"I am Ann.", "I live in Rome."} <= behind
     assert contents(graph_of(recording), last.origin, "query") == {"Where do I live?"}
-
-
-def test_a_short_summary_is_read_as_the_reply_that_it_is_before_it_is_stored(
-    model: ChatOpenAI, server: ChatStub, recording: Recording
-) -> None:
-    def shorten(state: MessagesState) -> dict[str, Any]:
-        if len(state["messages"]) <= 4:
-            return {}
-        summary = str(model.invoke([*state["messages"], HumanMessage("Summarise the conversation above.")]).content)
-        dropped: list[Any] = [RemoveMessage(id=str(message.id)) for message in state["messages"]]
-        return {
-            "messages": [*dropped, HumanMessage(f"Summary: {summary}"), HumanMessage(state["messages"][-1].content)]
-        }
-
-    def answer(state: MessagesState) -> dict[str, Any]:
-        return {"messages": [model.invoke(state["messages"])]}
-
-    graph: Any = StateGraph(MessagesState).add_node("shorten", shorten).add_node("answer", answer)
-    program = graph.add_edge(START, "shorten").add_edge("shorten", "answer").compile(checkpointer=SlowSaver())
-    server.script = ["Hello, Ann.", "A nice town.", "Ann lives in Rome.", "In Rome."]
-    for text in ("I am Ann.", "I live in Rome.", "Where do I live?"):
-        with recording.tracer.start_as_current_span("turn"):
-            program.invoke({"messages": [("user", text)]}, {"configurable": {"thread_id": "t"}})
-    *_, summarised, last = kinds(recording, "respond")
-    assert (summarised.outputs[0].ref, summarised.origin) in {(v.ref, v.origin) for v in last.inputs}
-    assert "inferred" in last.incomplete
-    stored = next(op for op in kinds(recording, "create") if "Summary: Ann" in "".join(v.content for v in op.outputs))
-    assert (summarised.outputs[0].ref, summarised.origin) in {(v.ref, v.origin) for v in stored.inputs}
-    assert "inferred" in stored.incomplete
