@@ -16,15 +16,19 @@ from memtrace_otel.instrumentation.langchain.state import Call, purpose
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind
 
-_SPLITTING: ContextVar[bool] = ContextVar("memtrace_langchain_splitting", default=False)
+_SPLITTING: ContextVar[list[Text] | None] = ContextVar("memtrace_langchain_splitting", default=None)
+"""The texts that the outermost call splits, filled by the first call that has them as a list."""
 
 
 def split(call: Call) -> Step:
     """`split_documents`, `create_documents`, `split_text`: one output per chunk."""
-    if _SPLITTING.get():
+    outer = _SPLITTING.get()
+    if outer is not None:
+        if not outer and call.wrapped.__name__ != "split_text":  # the outermost call was given an iterator
+            outer += _given(call.arguments()) or []
         return
-    call.carry(_SPLITTING, True)
     given = _given(call.arguments()) or []
+    call.carry(_SPLITTING, given)
     operation = call.open(None, OpKind.SEGMENT, scope="", purpose=purpose(call))
     returned = yield
     documents, pieces = call.patches.documents, call.patches.pieces
