@@ -52,7 +52,7 @@ def paths_between(graph: GraphData, source: NodeKey, target: NodeKey, limit: int
                 if taken > MAX_STEPS:
                     return Paths(_sorted(found), False)
                 left, longer = distance[step[0]], length + len(step)
-                heappush(waiting, (longer + left, left, taken, longer, (step, path)))
+                heappush(waiting, (longer + left, left, taken, longer, (step, path)))  # pyright: ignore[reportArgumentType]
     return Paths(_sorted(found), True)
 
 

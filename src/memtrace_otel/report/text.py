@@ -96,11 +96,11 @@ def wrap(paragraph: Sequence[Run], room: float, size: float, lines: int) -> list
 
     Join the runs of a line by spaces. The time does not grow with text that no line can hold.
     """
-    paragraph = _shortened(paragraph, int((lines + 1) * room / (_NARROWEST * size)) + 1)
+    shown = _shortened(paragraph, int((lines + 1) * room / (_NARROWEST * size)) + 1)
     done: list[Paragraph] = []
     line: list[Run] = []
     used = 0.0
-    for word, mark in ((piece, run.mark) for run in paragraph for piece in _pieces(run, room, size)):
+    for word, mark in ((piece, run.mark) for run in shown for piece in _pieces(run, room, size)):
         own = width(word, size, bold=mark in _BOLD_MARKS)
         needed = own + (width(" ", size, bold=True) if line else 0.0)
         if line and used + needed > room:

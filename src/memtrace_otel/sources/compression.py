@@ -49,8 +49,8 @@ def compress(body: bytes) -> bytes:
     return packed if len(packed) < len(body) <= _limit(packed) else body
 
 
-def decompress(stored: bytes) -> bytes:
-    """Return the body that `compress` was given. Raises BodyError."""
+def decompress(stored: object) -> bytes:
+    """Return the body that `compress` was given. Raises BodyError, also for a value of another type."""
     if not isinstance(stored, bytes):
         raise BodyError(f"a body is {type(stored).__name__} instead of bytes")
     if stored[:1] != _COMPRESSED:

@@ -11,7 +11,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from copy import copy
@@ -205,7 +205,7 @@ class BackendApi:
             reply.set_exception(error)
 
     @contextmanager
-    def _stream(self, target: str) -> Iterator[httpx.Response]:
+    def _stream(self, target: str) -> Generator[httpx.Response]:
         import httpx
 
         with self._lock:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -139,8 +139,10 @@ def check_replies(exporter: SpanExporter) -> None:
         transport: Any = getattr(getattr(exporter, "_client", None), "_transport", None)
         session: Any = getattr(exporter, "_session", None) or getattr(transport, "_session", None)
         hooks = getattr(session, "hooks", None)
-        if isinstance(hooks, dict) and _refuse not in hooks.setdefault("response", []):
-            hooks["response"].append(_refuse)
+        if isinstance(hooks, dict):
+            replies: list[Any] = cast(dict[str, list[Any]], hooks).setdefault("response", [])
+            if _refuse not in replies:
+                replies.append(_refuse)
 
 
 def _refuse(response: Any, *_: Any, **__: Any) -> Any:
