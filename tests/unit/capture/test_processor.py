@@ -21,7 +21,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import drops, operation
 from memtrace_otel.capture.delivery import LosslessSpanProcessor
 from memtrace_otel.capture.delivery.losses import Losses
-from memtrace_otel.capture.delivery.queue import stow
+from memtrace_otel.capture.delivery.queue import InMemory, stow
 from memtrace_otel.capture.delivery.spool import Spool, SpoolFull
 from memtrace_otel.graph import build_graph
 from memtrace_otel.otlp import decode_request
@@ -150,6 +150,28 @@ def test_shutdown_delivers_what_waits_and_ends_the_exporter(pipeline: MakePipeli
     assert receiver.ended
 
 
+def test_a_worker_that_comes_free_amid_the_end_takes_nothing_with_it(
+    tmp_path: Path, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, secure = threading.Event(), InMemory._secure  # pyright: ignore[reportPrivateUsage]
+    ended = threading.Event()
+
+    def secure_late(in_memory: InMemory, flight: object) -> None:
+        hanging.set()  # the worker goes on between the end's first step and its last
+        ended.wait(10)
+        secure(in_memory, flight)  # type: ignore[arg-type]
+
+    receiver = Receiver(lambda spans: hanging.wait(30))
+    receiver.shutdown = ended.set  # type: ignore[method-assign]  # the last that the worker does
+    ours = pipeline(receiver, delay_seconds=30.0, batch_size=4)
+    made = ours.make(10)
+    monkeypatch.setattr(InMemory, "_secure", secure_late)
+    ours.processor.shutdown(0.1)
+    (path,) = tmp_path.rglob("*.spool")
+    body = path.read_bytes()
+    assert receiver.names + Counter(name for name in made if name.encode() in body) == made
+
+
 @pytest.mark.parametrize("before_the_end", [True, False])
 def test_a_disk_that_hangs_in_a_write_does_not_hold_the_end_up(
     before_the_end: bool, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
@@ -185,6 +207,66 @@ def test_a_disk_that_hangs_in_a_write_does_not_hold_the_end_up(
         assert watcher is not None
         watcher.join(60)
     assert drops["span:exit"] == 10, "counted once"
+
+
+def test_a_disk_that_hangs_over_what_was_delivered_does_not_hold_the_end_up(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, acknowledging, ended, answer = (threading.Event() for _ in range(4))
+
+    def hang(*_: object) -> None:
+        acknowledging.set()
+        disk.wait(120)
+
+    monkeypatch.setattr("memtrace_otel.capture.delivery.segment.Segment.acknowledge", hang)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.spool._HUNG_SECONDS", 0.1)
+    ours = pipeline(Receiver(lambda spans: answer.wait(60)))
+    try:
+        ours.make(10)
+        eventually(lambda: (flight := ours.processor._delivery.in_memory._flight) and flight.secured)
+        answer.set()  # the worker holds the batch, and the spool, while the disk hangs
+        assert acknowledging.wait(60)
+        threading.Thread(target=lambda: ours.processor.shutdown(0.1) or ended.set(), daemon=True).start()
+        assert ended.wait(60), "while the disk still hangs"
+    finally:
+        disk.set()
+
+
+def test_a_flush_waits_for_losses_that_are_on_their_way_to_the_spool(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = pipeline(Receiver(), delay_seconds=60.0).processor._delivery
+    span = TracerProvider().get_tracer("tests").start_span("lost")
+    delivery._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    telling, go_on = threading.Event(), threading.Event()
+
+    def refuse(spans: Sequence[ReadableSpan], *_: object) -> tuple[list[object], Sequence[ReadableSpan]]:
+        telling.set()
+        go_on.wait(60)
+        return [], spans
+
+    monkeypatch.setattr("memtrace_otel.capture.delivery.queue.stow", refuse)
+    watcher = threading.Thread(target=delivery.in_memory.stow_told, args=(0,))
+    watcher.start()
+    assert telling.wait(60)
+    assert not delivery._idle()
+    go_on.set()
+    watcher.join()
+    assert not delivery._idle()  # the spool had no room for them
+    delivery._losses.take()
+    assert delivery._idle()
+
+
+def test_what_is_counted_as_left_is_not_kept_when_it_comes_back(pipeline: MakePipeline) -> None:
+    ours = pipeline(Receiver(), batch_size=40, delay_seconds=60.0)
+    in_memory = ours.processor._delivery.in_memory
+    made = ours.make(10)
+    flight = in_memory.take_off(4)
+    assert flight is not None
+    flight.secured, flight.left = [], flight.spans  # the spool had no room for them
+    assert Counter(span.name for span in in_memory.left()) == made
+    in_memory.land(flight, False)
+    assert not in_memory.left()
 
 
 def test_after_shutdown_spans_are_counted_and_nothing_is_raised(pipeline: MakePipeline) -> None:
@@ -241,6 +323,23 @@ def test_a_failed_batch_waits_on_disk_and_arrives_once_the_exporter_works(
     assert receiver.names == made
     assert ours.processor.spooled_bytes == 0
     assert not list(tmp_path.rglob("*.spool"))
+
+
+def test_a_flush_in_vain_does_not_hurry_a_dead_exporter_for_ever(pipeline: MakePipeline) -> None:
+    attempts: list[float] = []
+
+    def refuse(spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        attempts.append(time.monotonic())
+        return SpanExportResult.FAILURE
+
+    ours = pipeline(Receiver(refuse), batch_size=1)
+    ours.make(1)
+    eventually(lambda: attempts)
+    for _ in range(3):
+        assert not ours.processor.force_flush(1000)
+    flushed = len(attempts)
+    time.sleep(1.5)  # pauses are 8 s by now
+    assert len(attempts) <= flushed + 1
 
 
 def test_a_hanging_exporter_holds_a_caller_up_once_and_nothing_is_lost(pipeline: MakePipeline, clock: Clock) -> None:
@@ -320,6 +419,28 @@ def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+def test_a_flush_without_threads_raises_nothing_when_the_disk_refuses(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_threads(monkeypatch)
+    receiver = Receiver(down)
+    ours = pipeline(receiver, batch_size=1)
+    made = ours.make(1)
+    assert not ours.processor.force_flush(1000)
+
+    def full(descriptor: int, data: bytes, offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("os.pwrite", full)
+        assert not ours.processor.force_flush(1000)
+    assert drops["error:delivery"] == 1
+    assert ours.processor._sender.failures == 2  # a pause follows
+    receiver.answer = lambda spans: None
+    assert ours.processor.force_flush(10_000)
+    assert receiver.names == made
 
 
 def test_a_spool_that_fails_at_the_end_keeps_nothing_else_from_it(
@@ -456,6 +577,32 @@ def test_a_batch_that_is_too_large_is_sent_in_pieces(pipeline: MakePipeline) -> 
     assert drops == {}
 
 
+def test_a_batch_that_comes_back_amid_the_watchers_work_is_kept(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = pipeline(Receiver(), batch_size=40, delay_seconds=60.0)
+    in_memory = ours.processor._delivery.in_memory
+    made = ours.make(10)
+    flight = in_memory.take_off(4)
+    assert flight is not None
+    flight.secured, flight.left = [], flight.spans  # the spool had no room for them
+    give_back = threading.Thread(target=in_memory.land, args=(flight, False))
+    stowed: Counter[str] = Counter()
+
+    def append(spans: Sequence[ReadableSpan], *_: object) -> tuple[list[object], Sequence[ReadableSpan]]:
+        if not stowed:
+            give_back.start()
+            give_back.join(0.2)
+        stowed.update(span.name for span in spans)
+        return [], ()
+
+    monkeypatch.setattr("memtrace_otel.capture.delivery.queue.stow", append)
+    in_memory.stow()
+    give_back.join()
+    monkeypatch.undo()
+    assert stowed + Counter(span.name for span in ours.processor._queue) == made
+
+
 def test_a_span_that_is_always_refused_does_not_hold_the_others_up(pipeline: MakePipeline) -> None:
     def picky(spans: Sequence[ReadableSpan]) -> object:
         return SpanExportResult.FAILURE if any(span.name == "span7" for span in spans) else None
@@ -554,6 +701,29 @@ def test_the_traces_that_are_told_of_are_bounded(pipeline: MakePipeline, monkeyp
     assert sorted(told.values()) == [*[1] * 10, 40]  # type: ignore[type-var]
 
 
+def test_what_a_lost_span_was_to_tell_of_is_told_with_it(pipeline: MakePipeline) -> None:
+    ours = pipeline(Receiver(), delay_seconds=60.0)
+    losses = ours.processor._losses
+    span = ours.tracer.start_span("slow step", attributes={semconv.LOST: 3, semconv.INCOMPLETE: ["truncated"]})
+    losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    (told,) = losses.take()
+    losses.note(told, "telling")
+    assert drops == {"span:full": 1}
+    (again,) = losses.take()
+    assert again.context.trace_id == span.get_span_context().trace_id
+    assert (again.attributes or {})[semconv.LOST] == 4
+
+
+def test_all_losses_are_told_at_once(pipeline: MakePipeline) -> None:
+    receiver = Receiver()
+    ours = pipeline(receiver, batch_size=10, delay_seconds=60.0)
+    for _ in range(45):
+        span = ours.tracer.start_span("lost")
+        ours.processor._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    ours.make(1)
+    eventually(lambda: receiver.names[semconv.SPAN_NAME_PREFIX + "other"] == 45, 20)
+
+
 @pytest.mark.parametrize("hanging", [False, True])
 def test_a_flush_in_vain_leaves_nothing_in_memory_alone(hanging: bool, tmp_path: Path, pipeline: MakePipeline) -> None:
     go_on = threading.Event()
@@ -573,6 +743,61 @@ def test_a_flush_in_vain_leaves_nothing_in_memory_alone(hanging: bool, tmp_path:
     go_on.set()
     assert ours.provider.force_flush(20_000)
     assert receiver.names == made
+
+
+def test_a_flush_in_vain_brings_losses_to_the_spool(tmp_path: Path, pipeline: MakePipeline) -> None:
+    ours = pipeline(Receiver(down), delay_seconds=60.0)
+    span = ours.tracer.start_span("lost")
+    ours.processor._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    ours.make(1)
+    assert not ours.provider.force_flush(1000)
+    (path,) = tmp_path.rglob("*.spool")
+    assert semconv.LOST.encode() in path.read_bytes()
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+@pytest.mark.parametrize("spool_bytes", [None, 0])
+def test_what_an_exporter_is_told_of_losses_while_it_hangs_is_kept(
+    delivered: bool, spool_bytes: int | None, tmp_path: Path, pipeline: MakePipeline
+) -> None:
+    told, go_on = threading.Event(), threading.Event()
+
+    def hang(spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        told.set()
+        go_on.wait(60)
+        receiver.answer = lambda spans: None
+        return SpanExportResult.SUCCESS if delivered else SpanExportResult.FAILURE
+
+    receiver = Receiver(hang)
+    ours = pipeline(receiver, spool_bytes=spool_bytes)
+    span = ours.tracer.start_span("lost")
+    ours.processor._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    ours.processor._delivery.start()
+    assert told.wait(60)
+    assert not ours.provider.force_flush(100)
+    found = [path.read_bytes().count(semconv.LOST.encode()) for path in tmp_path.rglob("*.spool")]
+    assert sum(found) == (spool_bytes is None)
+    go_on.set()
+    eventually(lambda: ours.provider.force_flush(5000))
+    assert [(span.attributes or {}).get(semconv.LOST) for span in receiver.spans] == [1]
+    assert drops == {"span:full": 1}
+
+
+def test_what_an_exporter_is_told_of_losses_amid_the_end_is_left_on_disk(
+    tmp_path: Path, pipeline: MakePipeline
+) -> None:
+    told, go_on = threading.Event(), threading.Event()
+    receiver = Receiver(lambda spans: told.set() or go_on.wait(60))
+    ours = pipeline(receiver)
+    span = ours.tracer.start_span("lost")
+    ours.processor._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    ours.processor._delivery.start()
+    assert told.wait(60)
+    ours.processor.shutdown(0.1)
+    (path,) = tmp_path.rglob("*.spool")
+    assert path.read_bytes().count(semconv.LOST.encode()) == 1
+    go_on.set()
+    eventually(lambda: receiver.ended)
 
 
 def test_a_flush_in_vain_does_not_wait_for_a_disk_that_hangs(
@@ -596,6 +821,17 @@ def test_a_flush_in_vain_does_not_wait_for_a_disk_that_hangs(
     disk.set()
     eventually(lambda: ours.provider.force_flush(5000))
     assert receiver.names == made
+
+
+def test_a_full_spool_goes_on_behind_a_span_that_is_always_refused(pipeline: MakePipeline) -> None:
+    receiver = Receiver(down)
+    ours = pipeline(receiver, spool_bytes=20_000, batch_size=1)
+    made = ours.make(200)
+    del made["span0"]
+    eventually(lambda: ours.processor.spooled_bytes > 0 and ours.processor._spool._refused)
+    receiver.answer = lambda spans: SpanExportResult.FAILURE if spans[0].name == "span0" else None
+    eventually(lambda: ours.processor.force_flush(500) or made <= receiver.names)
+    assert drops["error:delivery"] == 0
 
 
 def test_a_span_that_cannot_be_encoded_is_dropped_alone(pipeline: MakePipeline) -> None:

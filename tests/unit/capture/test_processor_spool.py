@@ -62,6 +62,14 @@ def test_what_was_written_comes_back_in_order_and_once(tmp_path: Path) -> None:
     assert list((tmp_path / "s").iterdir()) == []
 
 
+def test_pieces_are_limited_by_number_and_size_but_never_empty(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s", 1 << 20)
+    for body in (b"x" * 100, b"y" * 10, b"z" * 10):
+        spool.append(body)
+    assert [len(record.body) for record in spool.oldest(MANY, 50)] == [100]
+    assert [len(record.body) for record in spool.oldest(2, 1000)] == [100, 10]
+
+
 def test_only_the_user_can_read_it(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "s", 1 << 20)
     spool.append(b"secret")
@@ -219,6 +227,19 @@ def test_a_damaged_record_costs_itself_only(tmp_path: Path) -> None:
     assert spool.live_bytes == 0
 
 
+def test_a_record_that_nobody_would_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s").mkdir(mode=0o700)
+    left_behind(tmp_path / "s", b"x" * 1001, b"behind it")  # by a version that did
+    monkeypatch.setattr("memtrace_otel.capture.delivery.segment.MAX_RECORD", 1000)
+    spool = Spool(tmp_path / "s", 1 << 20)
+    with pytest.raises(OSError, match="too long"):
+        spool.append(b"one", b"x" * 1001)
+    spool.append(b"x" * 1000)
+    spool.adopt()
+    assert waiting(spool) == [b"x" * 1000, b"behind it"]
+    assert drops == {"spool_damaged": 1}
+
+
 def test_a_span_too_long_for_the_spool_is_counted_and_the_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +260,19 @@ def test_a_file_of_anything_ends_without_an_error(tmp_path: Path, content: bytes
     spool.adopt()
     assert waiting(spool) == []
     assert spool.empty
+
+
+def test_acknowledging_after_the_end_touches_no_other_file(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s", 1 << 20)
+    records = spool.append(b"late")
+    spool.close()
+    innocent = tmp_path / "innocent"
+    with innocent.open("w+b") as file:  # may get the number that the spool file had
+        file.write(b"x" * 100)
+        file.flush()
+        with pytest.raises(OSError):  # noqa: PT011
+            spool.acknowledge(records)
+        assert innocent.read_bytes() == b"x" * 100
 
 
 def test_the_destination_decides_on_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +297,13 @@ def test_tenants_of_one_receiver_have_a_directory_each(
     assert directory("k=1,x-tenant=one") == first
     assert directory("x-tenant=one,k=1", "OTEL_EXPORTER_OTLP_TRACES_HEADERS") == first
     assert "one" not in first.name
+
+
+def test_a_new_version_of_an_exporter_finds_what_the_one_before_it_left(tmp_path: Path) -> None:
+    older, newer, odd = (http.OTLPSpanExporter() for _ in range(3))
+    older._client._headers = {"user-agent": "an older version"}  # type: ignore[attr-defined]
+    odd._client._headers = 7  # type: ignore[attr-defined]
+    assert spool_directory(older, tmp_path) == spool_directory(newer, tmp_path) == spool_directory(odd, tmp_path)
 
 
 def test_without_a_setting_it_is_in_the_users_state_or_a_private_temporary_directory(

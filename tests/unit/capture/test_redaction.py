@@ -6,8 +6,11 @@ import json
 import logging
 import os
 import random
+import sys
 import threading
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
@@ -402,6 +405,17 @@ def test_an_ordinary_expression_is_accepted(expression: str) -> None:
     assert not read_patterns(expression).problems
 
 
+def test_a_slow_expression_is_given_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, before = redaction(r"key=\d+", searched=20_000), drops["redaction_slow"]
+    clock = iter((0.0, 0.11, 1.0, 1.11, 2.0, 2.09, 3.0, 3.09))  # begin and end of each search
+    monkeypatch.setattr("memtrace_otel.capture.redact.time", SimpleNamespace(thread_time=lambda: next(clock)))
+    shown = [len(slow.apply("a" * 19_000 + str(n)).text) for n in range(4)]
+    assert drops["redaction_slow"] == before + 2
+    assert slow.searched == 19_001 // 8 // 8
+    assert shown[0] == 19_001
+    assert 19_001 // 8 >= shown[1] > 19_001 // 8 // 8 >= shown[2] == shown[3] > 0
+
+
 REPEATED = (
     *(
         "a",
@@ -451,6 +465,20 @@ def test_built_in_rules_come_to_an_end_in_any_text(piece: str) -> None:
     text = "x " + (piece * 400_000)[:400_000]
     with guarded_against_hanging():
         everything.apply(text)
+
+
+@pytest.mark.parametrize("piece", ["a ", "token ", "aB", "1"])
+def test_keys_of_any_length_are_looked_at(piece: str) -> None:
+    text = json.dumps({(piece * 400_000)[:400_000]: "x", "name": (piece * 400_000)[:400_000], "value": "x"})
+    with guarded_against_hanging():
+        redaction("secrets,personal", "secrets").apply(text)
+
+
+@pytest.mark.parametrize(("piece", "end"), [("('token', \"", '"x'), ('["token", {', "}"), ("['token', [", "]")])
+def test_values_beside_keys_are_not_searched_again_and_again(piece: str, end: str) -> None:
+    text = "x " + piece * 30_000 + end * 30_000 + " x"
+    with guarded_against_hanging():
+        redaction("secrets,personal", "secrets").apply(text)
 
 
 @pytest.mark.parametrize("setting", ["emial", "secrets,emial", "(unclosed", "email;;["])
@@ -545,6 +573,20 @@ def test_a_callback_that_hangs_on_one_text_lets_others_through(monkeypatch: pyte
     SLEEP.set()
 
 
+@pytest.mark.parametrize("logging_fails", [False, True])
+def test_a_callback_that_failed_often_is_asked_again(logging_fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> str:
+        caller = sys._getframe(1)
+        raise LookupError(caller.f_code.co_name)
+
+    if logging_fails:
+        monkeypatch.setattr(callback, "note_error", fail)
+    watched = Watched(lambda text: fail() if text == "bad" else text)
+    monkeypatch.setattr(callback, "WAIT", 2.0)
+    assert {watched("bad") for _ in range(2 * THREADS)} == {None}
+    assert watched("good") == "good"
+
+
 def test_a_callback_is_asked_once_for_the_contents_of_an_operation() -> None:
     asked: list[str] = []
     rules = redaction(callback=lambda text: asked.append(text) or f"{text}!")
@@ -559,6 +601,37 @@ def test_what_is_remembered_of_contents_is_bounded() -> None:
         rules.apply("long " * 2000)
     assert sum(len(text) for text, _ in rules._recent) < 64 * 8192
     assert len(rules._recent) <= 64
+
+
+def test_many_callers_share_a_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callback, "WAIT", 60.0)
+    watched, answers = Watched(lambda text: time.sleep(0.01) or text), list[str | None]()
+
+    def calls() -> None:
+        for _ in range(10):
+            answers.append(watched("text"))
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=calls) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == ["text"] * 160
+
+
+def test_what_nobody_waits_for_is_not_run() -> None:
+    SLEEP.clear()
+    run: list[str] = []
+    watched = Watched(lambda text: run.append(text) or never_returns(text))
+    callers = [threading.Thread(target=watched, args=(f"text {n}",)) for n in range(THREADS * 3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    SLEEP.set()
+    time.sleep(0.1)
+    assert len(run) == THREADS
 
 
 def test_what_a_callback_does_is_not_observed() -> None:
