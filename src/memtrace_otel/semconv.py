@@ -264,6 +264,7 @@ FAILING_LABELS = frozenset({"fail", "failed", "incorrect", "wrong", "not_relevan
 PASSING_LABELS = frozenset({"pass", "passed", "correct", "right", "relevant", "true", "positive", "thumbs_up"})
 
 # --- the verdict -------------------------------------------------------------------------------------------------
+UNUSED_SPAN = "memtrace.unused"  # at exit: the program imported a system, but called no recorded function
 MARKER_SPAN = "memtrace.attribution"
 ATTRIBUTION_ROOT_SPAN = "memtrace.attribute"
 ATTRIBUTION_EVIDENCE_SPAN = "memtrace.evidence"

@@ -38,11 +38,13 @@ def check_recorded(database: Path, rerun: str) -> Iterator[Finding]:
         spans = list(islice(store.spans(since=last - _WINDOW), _MAX_SPANS))
     operations = [span for span in spans if span.kind and not span.part]
     if not operations:
+        yield from _check_unused(spans)
         found = f"{len(spans)} spans, but no memory operation" if spans else "the database is empty"
         causes = "the program used no supported memory system, or a kill or os._exit lost the spans"
         yield warning("recorded", f"{found}; {causes}", rerun)
         return
     yield _check_age(operations)
+    yield from _check_unused(spans)
     for check in (_check_answers, _check_parents, _check_turns, _check_origins, _check_contents, _check_capture):
         yield from check(operations)
     yield from _check_losses(spans)
@@ -60,6 +62,17 @@ def _check_age(operations: Sequence[OperationSpan]) -> Finding:
         return problem("clock", found, "timedatectl set-ntp true")
     counts = ", ".join(f"{count} of {system or 'no system'}" for system, count in systems.most_common())
     return ok("recorded", f"{counts}; the last operation, {last.name}, {_duration(-ahead)} ago")
+
+
+def _check_unused(spans: Sequence[OperationSpan]) -> Iterator[Finding]:
+    """Warn about a system that the program imported, but of which no call was recorded, when no answer was."""
+    if any(span.kind == OpKind.RESPOND for span in spans):
+        return
+    unused = sorted({span.system for span in spans if span.name == semconv.UNUSED_SPAN})
+    if unused:
+        found = f"the program imported {', '.join(unused)}, but no call was recorded, and no answer"
+        remedy = "memtrace_otel.operation('chat', kind='respond')  # around a call that is not recorded by itself"
+        yield warning("unused", found, remedy)
 
 
 def _check_answers(operations: Sequence[OperationSpan]) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -20,7 +21,7 @@ from opentelemetry.instrumentation.instrumentor import (
 )
 from packaging.requirements import Requirement
 
-from memtrace_otel import settings
+from memtrace_otel import semconv, settings
 from memtrace_otel.capture import get_tracer, guard, use_config
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation.steps import StepFunction, observed
@@ -48,6 +49,8 @@ class Patches:
     def __init__(self, tracer: trace.Tracer, system: str) -> None:
         self.tracer, self.system = tracer, system
         self.active = True
+        self.imported = self.used = False
+        """Whether the program has imported the system, and called a wrapped function."""
         self._lock = threading.RLock()
         new_lock_after_fork(self)
         # Weak: a class that the program lets go is not kept for our sake.
@@ -56,6 +59,8 @@ class Patches:
 
     def apply(self, points: Points) -> None:
         """Wrap a table of points, each when its module is imported. A name that a release lacks is left out."""
+        for package in {name.partition(".")[0] for name in points}:
+            wrapt.register_post_import_hook(self._note_import, package)
         for module_name, steps in points.items():
             self.when_imported(module_name, lambda module, steps=steps: self._wrap_points(module, steps))
 
@@ -138,6 +143,15 @@ class Patches:
                         setattr(owner, name, original)
             self._replaced.clear()
             self._covered.clear()
+
+    def _note_import(self, module: ModuleType) -> None:
+        self.imported = True
+
+    def report_unused(self) -> None:
+        """At exit, record a span when the program imported the system but called no wrapped function."""
+        with guard(f"{self.system}.unused"):
+            if self.active and self.imported and not self.used:
+                self.tracer.start_span(semconv.UNUSED_SPAN, attributes={semconv.SYSTEM: self.system}).end()
 
     def wrapped(self) -> list[tuple[Any, str]]:
         """What is wrapped now: (class or module, name)."""
@@ -227,9 +241,11 @@ class MemoryInstrumentor(BaseInstrumentor):
         provider = cast("trace.TracerProvider | None", kwargs.get("tracer_provider"))
         self.patches = self.make_patches(get_tracer(type(self).__module__, provider))
         self.patch(self.patches)
+        atexit.register(self.patches.report_unused)
 
     def _uninstrument(self, **kwargs: Any) -> None:
         if self.patches is not None:
+            atexit.unregister(self.patches.report_unused)
             self.patches.remove()
             self.patches = None
 

@@ -46,6 +46,7 @@ class Owner(Protocol):
     tracer: Tracer
     system: str
     active: bool
+    used: bool
 
 
 PatchesT = TypeVar("PatchesT", bound=Owner)
@@ -173,6 +174,7 @@ def observed(step: StepFunction, owner: Owner) -> Callable[..., Any]:
     def wrapper(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not owner.active or active_tracer(owner.tracer) is None:
             return wrapped(*args, **kwargs)
+        owner.used = True
         call = Call(wrapped, instance, args, kwargs, owner)
         if _is_async(getattr(wrapped, "__func__", wrapped)):
             return _run_async(step, shield, call)

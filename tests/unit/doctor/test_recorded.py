@@ -93,6 +93,15 @@ def test_nothing_yet(tmp_path: Path) -> None:
         assert (found.state, found.remedy) == (State.WARNING, RERUN)
 
 
+def test_an_imported_system_without_a_recorded_call_is_a_warning(tmp_path: Path) -> None:
+    unused = span(1, kind="", name=semconv.UNUSED_SPAN, system="openai")
+    path = stored(tmp_path / "memtrace.db", unused, span(2, parent_id="ab" * 8))
+    found = one(list(check_recorded(path, RERUN)), "unused")
+    assert (found.state, "imported openai" in found.found) == (State.WARNING, True)
+    answered = stored(tmp_path / "answered.db", unused, span(2, kind="respond", parent_id="ab" * 8))
+    assert "unused" not in {finding.check for finding in check_recorded(answered, RERUN)}
+
+
 def test_what_is_complete_has_no_warning(tmp_path: Path) -> None:
     whole = stored(
         tmp_path / "memtrace.db", span(1, parent_id="ab" * 8, seq=1), span(2, kind="respond", parent_id="ab" * 8, seq=2)
