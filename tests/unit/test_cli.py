@@ -146,7 +146,10 @@ def test_without_contents_the_verdict_names_the_switch(tmp_path: Path, recording
     assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in verdict["reason"]
 
 
-def test_answers_lists_the_recorded_answers_with_their_judgement(database: Path, failing_trace: str) -> None:
+def test_answers_lists_the_recorded_answers_with_their_judgement(
+    database: Path, failing_trace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     result = run("answers", "--db", database, "--json")
     assert result.exit_code == 0
     [answer] = map(json.loads, result.stdout.splitlines())

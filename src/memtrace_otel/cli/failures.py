@@ -236,11 +236,13 @@ def answers(database: Path, as_json: bool) -> None:
         for row in found:
             click.echo(printable_json(row))
         return
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from memtrace_otel.cli.output import print_table
 
-    table = Table("trace", "question", "answer", "judgement", box=None, pad_edge=False)
+    table = Table(
+        Column("trace", no_wrap=True, min_width=32), "question", "answer", "judgement", box=None, pad_edge=False
+    )
     for row in found:
         judgement = " ".join(filter(None, (row["judged_by"], row["label"]))) or "none"
         texts = (row["question"] or "not captured", row["answer"] or "not captured", judgement)

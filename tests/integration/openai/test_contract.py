@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import openai
@@ -20,6 +21,8 @@ from tests.harness import (
 )
 from tests.integration.openai.conftest import ModelServer
 
+chats = count()
+
 
 class Conversation:
     """A chat over one client, sync or async; `streamed` reads the replies chunk by chunk."""
@@ -28,7 +31,8 @@ class Conversation:
         kind: Any = openai.AsyncOpenAI if asynchronous else openai.OpenAI
         self.client = kind(base_url=url, api_key="none", max_retries=0)
         self.asynchronous, self.streamed = asynchronous, streamed
-        self.history: list[Any] = [{"role": "system", "content": "Be brief."}]
+        # Every program is a conversation of its own: equal first messages would continue an earlier conversation.
+        self.history: list[Any] = [{"role": "system", "content": f"Be brief in chat {next(chats)}."}]
 
     async def write(self, text: str) -> object:
         return await self._say(text)

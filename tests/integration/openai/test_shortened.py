@@ -115,8 +115,7 @@ def is_summarised(recording: Recording, entries: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("form", ["text", "messages"])
-@pytest.mark.parametrize("role", ["system", "user"])
+@pytest.mark.parametrize(("role", "form"), [("system", "text"), ("system", "messages"), ("user", "text")])
 @pytest.mark.parametrize("where", ["a span", "one context", "contexts of their own"])
 def test_a_summary_beside_one_short_reply_stands_for_what_the_summariser_was_told(
     chat: Chat, recording: Recording, role: str, where: str, form: str
