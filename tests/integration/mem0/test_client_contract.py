@@ -152,7 +152,6 @@ def _texts(result: Any) -> list[str]:
     return [item["memory"] for item in (result["results"] if isinstance(result, dict) else result)]
 
 
-@pytest.mark.parametrize("kind", [MemoryClient, AsyncMemoryClient])
 class TestMemoryClient(InstrumentorContract):
     instrumentor = Mem0Instrumentor
     in_parts = False
@@ -165,11 +164,11 @@ class TestMemoryClient(InstrumentorContract):
     }
     cannot = {StreamedContract: "the service does not stream"}
 
-    @pytest.fixture
-    def program(self, kind: Any) -> Iterator[Callable[[], Hosted]]:
+    @pytest.fixture(params=[MemoryClient, AsyncMemoryClient])
+    def program(self, request: pytest.FixtureRequest) -> Iterator[Callable[[], Hosted]]:
         with Service() as service:
             thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
             thread.start()
             numbers = iter(range(1_000))
-            yield lambda: Hosted(kind, service, f"ann{next(numbers)}")
+            yield lambda: Hosted(request.param, service, f"ann{next(numbers)}")
             service.shutdown()
