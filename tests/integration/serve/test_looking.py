@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.integration.serve.test_two_servers import (
     sending_to,
     story,
 )
+from tests.otlp_json import request_to_json
 from tests.unit.sources.backend_api import Asked, answering
 
 
@@ -31,17 +34,19 @@ class Tempo:
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, bytes]:
         if self.silence:
             return self.silence
+        if path.startswith("/api/search"):
+            return 200, b'{"traces": []}'
         with SqliteStore.open(self.server.database, create=False) as store:
             trace = encode_request(store.trace(path.rpartition("/")[2]))
         return (200, reply_of(trace)) if trace else (404, b"")
 
 
-def reply_of(trace: bytes) -> bytes:
-    size = bytes([len(trace) & 0x7F | 0x80, len(trace) >> 7 & 0x7F | 0x80, len(trace) >> 14])
-    return b"\x0a" + size + trace
+def reply_of(trace: bytes, status: str = "COMPLETE") -> bytes:
+    """Return a trace as Tempo's API replies."""
+    return json.dumps({"trace": request_to_json(trace), "status": status}).encode()
 
 
-IN_PART = reply_of(story(3)[1]) + b"\x18\x01"
+IN_PART = reply_of(story(3)[1], "PARTIAL")
 
 
 @pytest.fixture
@@ -85,14 +90,20 @@ def test_a_second_file_with_the_same_spans_sends_nothing_again(
     each_was_sent_once(backend, 1)
 
 
-@pytest.mark.parametrize("silence", [(503, b"starting"), (200, IN_PART)])
+@pytest.mark.parametrize(
+    ("silence", "counted"),
+    [
+        ((503, b"starting"), r"serve_failed_sends\S* [1-9]"),
+        ((200, IN_PART), r"attribution_runs_total\S*error\S* [1-9]"),
+    ],
+)
 def test_nothing_is_sent_until_the_backend_answers(
-    start: Start, backend: Server, tempo: Tempo, asked: Asked, tmp_path: Path, silence: tuple[int, bytes]
+    start: Start, backend: Server, tempo: Tempo, asked: Asked, tmp_path: Path, silence: tuple[int, bytes], counted: str
 ) -> None:
     tempo.silence = silence
     server = looking(start, asked, tmp_path / "one.db", backend)
     failing(server)
-    server.until(lambda: server.metric("failed_sends") >= 1)
+    server.until(lambda: re.search(counted, server.get("/metrics")) is not None)
     assert backend.metric("acknowledged_spans") == 0
     tempo.silence = None
     server.until(lambda: backend.metric("acknowledged_spans") >= 3)
