@@ -150,6 +150,8 @@ class BackendApi:
                 break
             pause = _FIRST_PAUSE * 2**attempt * (1 + random.random()) if retry_after is None else retry_after
             pause = min(pause, _LONGEST_PAUSE)
+        else:
+            reason += f" ({self._tries} tries)"
         if status in _REFUSED | _FAILED | {_BROKEN}:
             raise ReplyError(reason, status)
         if status in (401, 403):
