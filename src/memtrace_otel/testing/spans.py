@@ -18,7 +18,7 @@ from memtrace_otel.semconv import Action, LinkType, OpKind, RefKind, Role
 MAX_ATTRIBUTES = 64
 MAX_LINKS = 32
 MAX_BYTES = 8192
-"""Of the span itself, as OTLP; its resource and scope do not count."""
+"""Of a span with several variables, as OTLP; resource and scope do not count. One variable may need more."""
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys((semconv.OP_KIND, semconv.OP_PURPOSE, semconv.SYSTEM, semconv.SCOPE), "string"),
@@ -114,7 +114,8 @@ def _violations(span: ReadableSpan, attributes: Mapping[str, Any]) -> Iterator[s
     yield from _flow(known)
     yield from _links(span, known)
     size = encode_spans([span]).resource_spans[0].scope_spans[0].spans[0].ByteSize()
-    if size > MAX_BYTES:
+    variables = sum(len(known.get(key, ())) for key in (semconv.INPUTS, semconv.OUTPUTS))
+    if size > MAX_BYTES and variables > 1:  # one variable is never divided
         yield f"{size} bytes, at most {MAX_BYTES} fit"
     if len(attributes) > MAX_ATTRIBUTES:
         yield f"{len(attributes)} attributes, at most {MAX_ATTRIBUTES} fit"
