@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -193,19 +192,6 @@ def test_names_of_spans_and_memories_reach_no_terminal_as_they_are(tmp_path: Pat
     assert f"memory:1|{origin_of(1, 1)} (of ann scope b), memory:1|{origin_of(2, 1)} (of bob)\n" in several
     stats = CliRunner().invoke(main, ["store", "stats", "--db", str(path)]).stdout.splitlines()
     assert [line.partition(":")[0] for line in stats[-2:]] == ["scope ann scope b", "scope bob"]
-
-
-def test_parquet_is_a_folder_of_three_tables(database: Path, tmp_path: Path) -> None:
-    assert run(f"{4:032x}", "--db", database, "--format", "parquet").exit_code == 2
-    assert run(f"{4:032x}", "--db", database, "--format", "parquet", "-o", tmp_path / "out").exit_code == 0
-    document = json.loads(run(f"{4:032x}", "--db", database).stdout)
-    for name in ("operations", "versions", "edges"):
-        table = pq.read_table(tmp_path / "out" / f"{name}.parquet").to_pylist()
-        assert len(table) == len(document[name]) > 0
-        for row, told in zip(table, document[name], strict=True):
-            row = row | {"attributes": json.loads(row["attributes"])} if name == "operations" else row
-            assert {field: row[field] for field in told} == told
-            assert all(row[field] is None for field in row.keys() - told.keys())
 
 
 def test_what_a_node_came_from_and_went_to(database: Path) -> None:

@@ -20,7 +20,6 @@ from memtrace_otel.cli.graph import graph
 from memtrace_otel.cli.observe import doctor, run
 from memtrace_otel.cli.options import examples
 from memtrace_otel.cli.own_environment import set_aside
-from memtrace_otel.cli.score import score
 from memtrace_otel.cli.serve import serve
 from memtrace_otel.cli.spans import import_files
 from memtrace_otel.cli.store import store
@@ -59,7 +58,6 @@ _COMMANDS = (
     report,
     graph,
     import_files,
-    score,
     store,
     config,
     version,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memtrace_otel.graph import EvolutionGraph, NodeKey
 
 Command = Callable[..., Any]
-_FORMATS = ("json", "dot", "graphml", "smartcomment", "parquet")
+_FORMATS = ("json", "dot", "graphml", "smartcomment")
 _MOST_NAMES = 20
 """Most names in a message."""
 _NANOSECONDS = re.compile(r"\d{16,20}")
@@ -69,7 +69,7 @@ def _export_options(command: Command) -> Command:
         "--format", "form", type=click.Choice(_FORMATS), default="json", show_default=True, help="Form of the export."
     )
     output = click.option(
-        "-o", "--output", type=click.Path(path_type=Path), help="File (parquet: folder) to write, else stdout."
+        "-o", "--output", type=click.Path(path_type=Path), help="File to write, else standard output."
     )
     return form(output(command))
 
@@ -93,7 +93,6 @@ def graph() -> None:
 @graph.command(
     epilog=examples(
         "memtrace-otel graph 4bf92f3577b34da6a3ce929d0e0e4736 --format graphml -o trace.graphml",
-        "memtrace-otel graph 4bf92f3577b34da6a3ce929d0e0e4736 --format parquet -o trace/",
     )
 )
 @click.argument("trace_id", callback=check_trace_ids)
@@ -350,16 +349,9 @@ def _warn_of_bound(evolution: EvolutionGraph) -> None:
 
 def _export(evolution: EvolutionGraph, form: str, output: Path | None) -> None:
     """Write the graph to a file that only its owner can read, or to standard output."""
-    from memtrace_otel.graph.export import render, write_parquet
+    from memtrace_otel.graph.export import render
 
-    if form == "parquet":
-        if output is None:
-            raise click.UsageError("parquet is written into a folder: give --output")
-        try:
-            write_parquet(evolution, output)
-        except ImportError as error:
-            fail(str(error))
-    elif output:
+    if output:
         from memtrace_otel.report import write_private
 
         write_private(output, render(evolution, form))

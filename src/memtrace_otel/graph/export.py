@@ -1,4 +1,4 @@
-"""Evolution graphs for other tools: JSON, DOT, GraphML, smartcomment, Parquet."""
+"""Exports of evolution graphs: JSON, DOT, GraphML, smartcomment; ids and names of nodes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -22,31 +20,6 @@ from memtrace_otel.model.printable import escape_invisible, escape_invisible_xml
 SCHEMA = "memtrace-otel/graph"
 SCHEMA_VERSION = 1
 
-TABLES = ("operations", "versions", "edges")
-
-_TEXT, _INTEGER, _NUMBER, _FLAG, _TEXTS, _INTEGERS = "string", "int64", "double", "bool", "list<string>", "list<int64>"
-_HIGHEST = 2**63 - 1
-_COLUMNS: dict[str, dict[str, str]] = {
-    "operations": {
-        **dict.fromkeys(("id", "trace_id", "span_id", "parent", "name", "kind", "system", "scope", "service"), _TEXT),
-        **dict.fromkeys(("start", "end"), _INTEGER),
-        **dict.fromkeys(("status", "attributes"), _TEXT),
-        **dict.fromkeys(("incomplete", "evidence"), _TEXTS),
-        "missing": _FLAG,
-    },
-    "versions": {
-        **dict.fromkeys(("id", "ref", "origin", "scope", "action", "digest", "event_time", "content"), _TEXT),
-        **dict.fromkeys(("number", "size"), _INTEGER),
-        **dict.fromkeys(("truncated", "unknown", "failed"), _FLAG),
-    },
-    "edges": {
-        **dict.fromkeys(("type", "source", "target", "role", "action"), _TEXT),
-        **dict.fromkeys(("index", "rank"), _INTEGER),
-        "score": _NUMBER,
-        "inferred": _FLAG,
-        "sources": _INTEGERS,
-    },
-}
 _PREVIEW = 60
 _REPLACED = "\ufffd"
 _XML_FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -132,31 +105,6 @@ def to_graphml(graph: EvolutionGraph) -> str:
     for edge in document["edges"]:
         plain.add_edge(ids[edge["source"]], ids[edge["target"]], **_flat(edge))
     return escape_invisible_xml("\n".join(nx.generate_graphml(plain)) + "\n")
-
-
-def write_parquet(graph: EvolutionGraph, folder: Path) -> None:
-    """Write `operations.parquet`, `versions.parquet` and `edges.parquet` into a folder, made when it is missing.
-
-    The columns are the fields of `to_document`, null where a type of edge lacks one; `attributes` is JSON text. The
-    schema's name and version and the reasons of incompleteness are in the metadata of each file. Raises ImportError
-    naming the extra when pyarrow is missing.
-    """
-    try:
-        pa: Any = import_module("pyarrow")  # without stubs
-        pq: Any = import_module("pyarrow.parquet")
-    except ImportError:
-        raise ImportError("Parquet needs pyarrow: pip install 'memtrace-otel[parquet]'") from None
-    document = to_document(graph)
-    told = {"schema": SCHEMA, "version": str(SCHEMA_VERSION), "incomplete": json.dumps(document["incomplete"])}
-    types: dict[str, Any] = {
-        _TEXT: pa.string(), _INTEGER: pa.int64(), _NUMBER: pa.float64(), _FLAG: pa.bool_(),
-        _TEXTS: pa.list_(pa.string()), _INTEGERS: pa.list_(pa.int64()),
-    }  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in TABLES:
-        schema = pa.schema([(column, types[type]) for column, type in _COLUMNS[name].items()], metadata=told)
-        rows = [{column: _cell(row.get(column)) for column in _COLUMNS[name]} for row in document[name]]
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), folder / f"{name}.parquet", compression="zstd")
 
 
 def node_id(node: NodeKey) -> str:
@@ -273,18 +221,6 @@ def _flat(values: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
 
 def _xml(text: str) -> str:
     return _XML_FORBIDDEN.sub(_REPLACED, text)
-
-
-def _cell(value: Any) -> Any:
-    """Parquet's strings are UTF-8, its integers signed (a time of a span is not); what differs from span to span is
-    text."""
-    if isinstance(value, int):
-        return min(value, _HIGHEST)
-    if isinstance(value, dict):
-        value = json.dumps(value, ensure_ascii=False)
-    if isinstance(value, list):
-        return [_cell(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _quoted(text: str) -> str:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
-from importlib import import_module
-from pathlib import Path
 
 import networkx as nx
 import pytest
 
 from memtrace_otel.graph import EvolutionGraph, VersionKey, build_graph
-from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, node_id, nodes_named, render, to_document, write_parquet
+from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, node_id, nodes_named, render, to_document
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.model.printable import escape_invisible
 from memtrace_otel.semconv import Action, OpKind, Role
@@ -102,14 +99,6 @@ def test_a_ref_alone_names_the_last_version_in_any_scope(story: list[OperationSp
     graph = build_graph([*story, elsewhere])
     for given in ("", ALICE, BOB):
         assert nodes_named(graph, "memory:tea", given) == [VersionKey("memory:tea", elsewhere.origin)]
-
-
-def test_parquet_holds_times_past_its_integers(tmp_path: Path) -> None:
-    graph = build_graph([replace(span(1, 1, OpKind.CREATE, scope=ALICE), end=2**64 - 1)])
-    write_parquet(graph, tmp_path)
-    assert import_module("pyarrow.parquet").read_table(tmp_path / "operations.parquet")["end"].to_pylist() == [
-        2**63 - 1
-    ]
 
 
 def test_json_shows_what_is_missing() -> None:

@@ -1,7 +1,6 @@
-"""Graphs of the smartcomment tracer and of MemTraceBench, both ways."""
+"""Import and export of smartcomment and MemTraceBench graphs."""
 
-from memtrace_otel.graph.smartcomment.labels import Label, Score, read_labels, score
 from memtrace_otel.graph.smartcomment.reading import to_spans
 from memtrace_otel.graph.smartcomment.writing import to_smartcomment
 
-__all__ = ["Label", "Score", "read_labels", "score", "to_smartcomment", "to_spans"]
+__all__ = ["to_smartcomment", "to_spans"]
