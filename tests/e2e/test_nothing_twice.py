@@ -105,7 +105,7 @@ class Serving:
 
 @contextmanager
 def deadly_relay(endpoint: str, victims: Sequence[Victim], cut: Literal["before", "after"]) -> Iterator[str]:
-    """Hand requests on to `endpoint`; kill the sender of the second trace request before it is handed on or answered."""
+    """Relay requests to `endpoint`; kill the sender of the second trace request before the relay or before the answer."""
     requests: list[int] = []
 
     class Relay(BaseHTTPRequestHandler):
