@@ -105,7 +105,7 @@ class Serving:
 
 @contextmanager
 def deadly_relay(endpoint: str, victims: Sequence[Victim], cut: Literal["before", "after"]) -> Iterator[str]:
-    """Relay requests to `endpoint`; kill the sender of the second trace request before the relay or before the answer."""
+    """Relay requests to `endpoint`; kill the sender of the second trace request before or after the relay."""
     requests: list[int] = []
 
     class Relay(BaseHTTPRequestHandler):

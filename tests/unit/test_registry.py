@@ -318,7 +318,7 @@ def test_metrics_are_made_as_the_registry_says(recording: Recording) -> None:
         search.read("memory:x", role="hit")
         search.mark("truncated")
     AttributionMetrics(provider).attributed(verdict_on(UPDATE, complete=False), 0.5)
-    CanaryMetrics(provider=provider).flown(Outcome(Stage.MARKER, "", "", 1.0), 0.0)
+    CanaryMetrics(provider).record(Outcome(Stage.MARKER, "", "", 1.0), 0.0)
     data = reader.get_metrics_data()
     assert data is not None
     made = [m for resource in data.resource_metrics for scope in resource.scope_metrics for m in scope.metrics]

@@ -1,4 +1,4 @@
-"""The canary: a known fault goes through the whole path, and its verdict has to come back."""
+"""Canary: send a known memory history with a known fault, and read its verdict back from the backend."""
 
 from memtrace_otel.canary.flight import CanaryMetrics, Outcome, Stage, fly
 from memtrace_otel.canary.history import History, write_history

@@ -1,12 +1,10 @@
-"""One flight of the canary: send a known history, read its verdict back, name the stage that lost it, tell metrics."""
+"""One canary flight: send the known history, wait for its verdict, name the stage that lost the verdict."""
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from opentelemetry import metrics
 
@@ -20,17 +18,17 @@ from memtrace_otel.graph import build_graph
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.model.printable import one_line
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.sources import StoreError, TraceSource
+from memtrace_otel.sources import SourceError, TraceSource
 from memtrace_otel.version import __version__
 
-_LOOKS = 180
-"""Most looks into the backend, at most one a second."""
+_PAUSE = 1.0
+"""Seconds between two reads of the backend."""
 _SHOWN = 100
 _SUCCESS = "When the verdict of a canary last came back and was right (s since the epoch), 0 before the first."
 
 
 class Stage(StrEnum):
-    """The stages that a verdict goes through, in order; the first that was not reached lost it."""
+    """The stages of a verdict, in order; the first stage that was not reached lost the verdict."""
 
     SEND = "send"
     STORE = "store"
@@ -41,18 +39,18 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`lost`: the stage that lost the verdict, None when the verdict came and is right. `seconds` since the sending."""
+    """`lost`: the stage that lost the verdict, None when the right verdict came. `seconds`: time since the sending."""
 
     lost: Stage | None
-    told: str
+    message: str
     trace_id: str
     seconds: float
 
 
 def fly(history: History, target: Target, source: TraceSource, timeout: float) -> Outcome:
-    """Send `history` to `target` and wait up to `timeout` seconds until its verdict is read back from `source`.
+    """Send `history` to `target`; read `source` until the verdict is there, for at most `timeout` seconds.
 
-    An error on the way is an outcome, not an exception.
+    An error of the target or of the source is an outcome, not an exception.
     """
     began = time.monotonic()
     try:
@@ -61,17 +59,17 @@ def fly(history: History, target: Target, source: TraceSource, timeout: float) -
         return Outcome(Stage.SEND, str(error), history.answer.trace_id, time.monotonic() - began)
     while True:
         try:
-            lost, told = _look(history, source)
-        except StoreError as error:
-            lost, told = Stage.STORE, f"the backend cannot be read: {error}"
+            lost, message = _look(history, source)
+        except SourceError as error:
+            lost, message = Stage.STORE, f"the backend cannot be read: {error}"
         seconds = time.monotonic() - began
         if lost is None or seconds >= timeout:
-            return Outcome(lost, told, history.answer.trace_id, seconds)
-        time.sleep(min(max(1.0, timeout / _LOOKS), timeout - seconds))
+            return Outcome(lost, message, history.answer.trace_id, seconds)
+        time.sleep(min(_PAUSE, timeout - seconds))
 
 
 def _look(history: History, source: TraceSource) -> tuple[Stage | None, str]:
-    """Return the stage that a verdict has not reached yet, and what is missing."""
+    """Return the first stage that the verdict has not reached, and what is missing."""
     stored = {trace_id: source.trace(trace_id) for trace_id in history.traces()}
     for trace_id, ids in history.traces().items():
         if missing := ids - {span.span_id for span in stored[trace_id]}:
@@ -105,71 +103,24 @@ def _newest_marker(trace: list[OperationSpan], answer: OperationSpan) -> Operati
 
 
 class CanaryMetrics:
-    """Gauges of the last flight: OpenTelemetry's, and a `textfile` for the node exporter of Prometheus.
+    """OpenTelemetry gauges of the last flight."""
 
-    The textfile needs memtrace-otel[serve]. The time of the last success is read back from an earlier textfile.
-    """
-
-    def __init__(self, textfile: Path | None = None, provider: metrics.MeterProvider | None = None) -> None:
+    def __init__(self, provider: metrics.MeterProvider | None = None) -> None:
         meter = metrics.get_meter(semconv.CANARY_SCOPE, __version__, provider, semconv.SCHEMA_URL)
-        self._gauges = {
-            name: meter.create_gauge(name, unit, help)
-            for name, unit, help in (
-                (semconv.METRIC_CANARY_SUCCESS, "s", _SUCCESS),
-                (semconv.METRIC_CANARY_DURATION, "s", "Seconds that the canary's last flight took."),
-                (semconv.METRIC_CANARY_LOST, "{flight}", "1 for the stage that lost the canary's last flight, else 0."),
-            )
-        }
-        self._textfile = textfile
-        self.last_success = _last_success(textfile) if textfile else 0.0
+        self._success = meter.create_gauge(semconv.METRIC_CANARY_SUCCESS, "s", _SUCCESS)
+        self._duration = meter.create_gauge(
+            semconv.METRIC_CANARY_DURATION, "s", "Seconds that the canary's last flight took."
+        )
+        self._lost = meter.create_gauge(
+            semconv.METRIC_CANARY_LOST, "{flight}", "1 for the stage that lost the canary's last flight, else 0."
+        )
+        self._last_success = 0.0
 
-    def flown(self, outcome: Outcome, now: float) -> None:
-        """Record an outcome at `now` (s since the epoch). Raises OSError when the textfile cannot be written."""
+    def record(self, outcome: Outcome, now: float) -> None:
+        """Set the gauges to an outcome at `now` (s since the epoch)."""
         if outcome.lost is None:
-            self.last_success = now
-        self._gauges[semconv.METRIC_CANARY_SUCCESS].set(self.last_success)
-        self._gauges[semconv.METRIC_CANARY_DURATION].set(outcome.seconds)
+            self._last_success = now
+        self._success.set(self._last_success)
+        self._duration.set(outcome.seconds)
         for stage in Stage:
-            lost = int(stage == outcome.lost)
-            self._gauges[semconv.METRIC_CANARY_LOST].set(lost, {semconv.CANARY_STAGE: stage})
-        if self._textfile:
-            self._write(self._textfile, outcome)
-
-    def check(self) -> None:
-        """Raise OSError when the textfile could not be written now."""
-        if self._textfile:
-            try:
-                trial = self._textfile.with_name(f".{self._textfile.name}")
-                trial.touch()
-                trial.unlink()
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(self._textfile)) from None
-
-    def _write(self, textfile: Path, outcome: Outcome) -> None:
-        from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
-
-        registry = CollectorRegistry()
-        names = (semconv.METRIC_CANARY_SUCCESS, semconv.METRIC_CANARY_DURATION)
-        for name, value in zip(names, (self.last_success, outcome.seconds), strict=True):
-            Gauge(f"{_name(name)}_seconds", name, registry=registry).set(value)
-        lost = Gauge(_name(semconv.METRIC_CANARY_LOST), "lost", [_name(semconv.CANARY_STAGE)], registry=registry)
-        for stage in Stage:
-            lost.labels(stage).set(stage == outcome.lost)
-        try:
-            write_to_textfile(str(textfile), registry)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(textfile)) from None
-
-
-def _name(name: str) -> str:
-    return name.replace(".", "_")
-
-
-def _last_success(textfile: Path) -> float:
-    """Return the time of the last success that an earlier process wrote."""
-    try:
-        text = textfile.read_text("utf-8", "replace")
-    except OSError:
-        return 0.0
-    found = re.search(rf"^{_name(semconv.METRIC_CANARY_SUCCESS)}_seconds ([\d.e+]+)$", text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+            self._lost.set(int(stage == outcome.lost), {semconv.CANARY_STAGE: stage})

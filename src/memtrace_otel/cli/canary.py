@@ -1,4 +1,4 @@
-"""`canary`: a known fault through the whole path."""
+"""`canary`: send a known fault through the whole path and wait for its verdict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import socket
 import sys
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -35,14 +34,14 @@ _ADVICE = {
 @click.command(
     epilog=examples(
         "memtrace-otel canary --otlp-endpoint http://localhost:4317 --source jaeger+http://localhost:16686",
-        "memtrace-otel canary --source tempo+http://tempo:3200 --interval 300 --textfile canary.prom",
+        "memtrace-otel canary --source tempo+http://tempo:3200 --interval 300",
     )
 )
 @click.option(
     "--source",
     required=True,
     metavar="URL",
-    help="The backend in which the verdict has to be readable: jaeger+http://HOST[:PORT] or tempo+http://HOST[:PORT], "
+    help="The backend that must show the verdict: jaeger+http://HOST[:PORT] or tempo+http://HOST[:PORT], "
     "also +https. MEMTRACE_SOURCE_* hold token, headers and limits.",
 )
 @click.option(
@@ -54,22 +53,16 @@ _ADVICE = {
 )
 @click.option("--timeout", type=_SECONDS, default=180.0, show_default=True, help="Seconds until a verdict is lost.")
 @click.option("--interval", type=_SECONDS, help="Fly again so many seconds after the last start, until stopped.")
-@click.option(
-    "--textfile",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the metrics here, for the textfile collector of Prometheus' node exporter.",
-)
 @page_option
 @clear_errors
-def canary(
-    source: str, endpoint: str | None, timeout: float, interval: float | None, textfile: Path | None, page: Page | None
-) -> None:
+def canary(source: str, endpoint: str | None, timeout: float, interval: float | None, page: Page | None) -> None:
     """Send a known memory history with a known fault, and read its verdict back from the backend.
 
-    Exit status 0: the verdict came and is right. 1: it did not, and the stage that lost it is named: send (no receiver
-    took the spans), store (the backend does not show them), verdict (nobody made one), marker (it cannot be read in
-    both traces), match (it names something else). After SIGINT or SIGTERM the status is that of the last flight that
-    ended, 1 when none did. The spans are those of the service memtrace-canary, each flight in a memory of its own.
+    Exit status 0: the right verdict came. 1: no right verdict came, and the message names the stage that lost the
+    verdict: send (no receiver took the spans), store (the backend does not show the spans), verdict (there is no
+    verdict), marker (a marker is missing in one of the two traces), match (the verdict names another fault). After
+    SIGINT or SIGTERM the status is that of the last complete flight, 1 without one. The spans have the service
+    memtrace-canary, and each flight has a memory scope of its own.
     """
     from memtrace_otel.annotate.target import read_target
     from memtrace_otel.canary import CanaryMetrics, Stage, fly, write_history
@@ -83,10 +76,9 @@ def canary(
             "say where applications send their spans: --otlp-endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
         )
     tell_of_settings()
-    open_source(source).close()  # one that cannot be is told now
+    open_source(source).close()  # refuse a bad address before the flight
     export_metrics(socket.gethostname())  # alerts are by instance: the next flight is of the same
-    metrics = CanaryMetrics(textfile)
-    metrics.check()  # a flight takes minutes
+    metrics = CanaryMetrics()
     lost = True  # until a verdict has come
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: sys.exit(NOTHING_FOUND if lost else 0))
@@ -96,28 +88,23 @@ def canary(
             outcome = fly(write_history(time.time_ns()), target, backend, timeout)
         lost = outcome.lost is not None
         if outcome.lost is None:
-            click.echo(f"canary: {outcome.told}, read back after {outcome.seconds:.1f} s")
+            click.echo(f"canary: {outcome.message}, read back after {outcome.seconds:.1f} s")
         else:
             message = (
-                f"canary: lost at stage {outcome.lost} after {outcome.seconds:.1f} s: {outcome.told}\n"
+                f"canary: lost at stage {outcome.lost} after {outcome.seconds:.1f} s: {outcome.message}\n"
                 f"  {_ADVICE[outcome.lost]}"
             )
             if outcome.lost != Stage.SEND:  # else no backend has the trace
                 message += f"\n  {_shown(outcome.trace_id, target.endpoint, page)}"
             click.echo(f"memtrace-otel: {message}", err=True)
-        try:
-            metrics.flown(outcome, time.time())
-        except OSError as error:
-            if not interval:
-                raise
-            click.echo(f"memtrace-otel: canary: {textfile}: {error.strerror or error}", err=True)
+        metrics.record(outcome, time.time())
         if not interval:
             sys.exit(NOTHING_FOUND if lost else 0)
         time.sleep(max(0.0, started + interval - time.monotonic()))
 
 
 def _shown(trace_id: str, endpoint: str, page: Page | None) -> str:
-    """Say where a trace can be looked at: on the page that was named, else on one that is found."""
+    """Return the address of the page of a trace: the named page, else a found page."""
     from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, find_page
 
     found = FoundPage(page, True) if page else find_page(endpoint, trace_id, patience=0)

@@ -1,11 +1,10 @@
-"""How `memtrace-otel canary` ends, and what it says, after flights whose outcomes are known."""
+"""`memtrace-otel canary`: exit status and messages for known outcomes of flights."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -20,7 +19,7 @@ ENDING = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """The command's handlers end with the test."""
+    """Restore the signal handlers after the test."""
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in kept.items():
@@ -34,7 +33,7 @@ def run(
     number: int = signal.SIGTERM,
     found: FoundPage | None = None,
 ) -> Result:
-    """Run the command; `number` comes during the flight after these outcomes. `found` is the receiver's page."""
+    """Run the command; signal `number` arrives after these outcomes. `found` is the page of the receiver."""
 
     def fly(*_: object) -> Outcome:
         if not outcomes:
@@ -49,74 +48,31 @@ def run(
 
 @ENDING
 @pytest.mark.parametrize(("outcomes", "status"), [([], 1), ([CAME], 0), ([CAME, LOST], 1), ([LOST, CAME], 0)])
-def test_a_signal_ends_it_with_the_status_of_the_last_flight(
+def test_a_signal_ends_the_command_with_the_status_of_the_last_flight(
     number: int, outcomes: list[Outcome], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(monkeypatch, [*outcomes], "--interval", "0.001", number=number).exit_code == status
 
 
 @ENDING
-def test_a_signal_during_a_single_flight_ends_it_as_lost(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_during_the_first_flight_is_status_1(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = run(monkeypatch, [], number=number)
     assert (ended.exit_code, ended.output) == (1, "")
 
 
 @pytest.mark.parametrize(("before", "last", "status"), [(CAME, LOST, 1), (LOST, CAME, 0)])
-def test_a_signal_while_a_flight_is_told_ends_it_with_the_status_of_that_flight(
+def test_a_signal_during_the_metrics_ends_with_the_status_of_that_flight(
     before: Outcome, last: Outcome, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def flown(self: CanaryMetrics, outcome: Outcome, now: float) -> None:
+    def record(self: CanaryMetrics, outcome: Outcome, now: float) -> None:
         if outcome is last:
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(CanaryMetrics, "flown", flown)
+    monkeypatch.setattr(CanaryMetrics, "record", record)
     assert run(monkeypatch, [before, last], "--interval", "0.001").exit_code == status
 
 
-@pytest.mark.parametrize("options", [(), ("--interval", "0.001")])
-def test_a_textfile_that_cannot_be_written_is_told_before_a_flight(
-    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, flights = str(tmp_path / "missing" / "canary.prom"), [CAME]
-    ended = run(monkeypatch, flights, "--textfile", file, *options)
-    assert (ended.exit_code, ended.output) == (2, f"memtrace-otel: {file}: No such file or directory\n")
-    assert flights == [CAME]
-
-
-@pytest.mark.parametrize(("outcome", "said"), [(CAME, "read back after"), (LOST, "lost at stage verdict")])
-def test_a_textfile_that_can_be_written_no_more_takes_no_outcome_away_and_ends_a_single_flight_only(
-    outcome: Outcome, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "metrics"
-    file = str(folder / "canary.prom")
-
-    def flown(self: CanaryMetrics, outcome: Outcome, now: float) -> None:
-        folder.rmdir()
-        try:
-            recorded(self, outcome, now)
-        finally:
-            folder.mkdir()
-
-    recorded = CanaryMetrics.flown
-    folder.mkdir()
-    monkeypatch.setattr(CanaryMetrics, "flown", flown)
-    ended = run(monkeypatch, [outcome, outcome], "--textfile", file, "--interval", "0.001")
-    assert ended.exit_code == (outcome is LOST)
-    assert ended.output.count(f"canary: {file}: No such file or directory\n") == ended.output.count(said) == 2
-    ended = run(monkeypatch, [outcome], "--textfile", file)
-    assert (ended.exit_code, ended.output.count(said)) == (2, 1)
-    assert ended.output.endswith(f"\nmemtrace-otel: {file}: No such file or directory\n")
-
-
-def test_the_check_of_a_textfile_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "canary.prom"
-    assert run(monkeypatch, [CAME], "--textfile", str(file)).exit_code == 0
-    before = file.read_text("utf-8")
-    run(monkeypatch, [], "--textfile", str(file))
-    assert (file.read_text("utf-8"), list(tmp_path.iterdir())) == (before, [file])
-
-
-def test_a_lost_flight_is_shown_on_the_page_that_is_named_or_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_flight_is_shown_by_page_address_or_trace_id(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = run(monkeypatch, [LOST], "--ui", "jaeger=http://jaeger:16686")
     assert ended.output.endswith(f"\n  http://jaeger:16686/trace/{LOST.trace_id}\n")
     ended = run(monkeypatch, [LOST])
@@ -124,13 +80,13 @@ def test_a_lost_flight_is_shown_on_the_page_that_is_named_or_by_its_id(monkeypat
     assert "--ui" in NO_PAGE
 
 
-def test_what_was_never_sent_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flight_that_was_not_sent_has_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = run(monkeypatch, [replace(LOST, lost=Stage.SEND)], "--ui", "jaeger=http://jaeger:16686")
     assert LOST.trace_id not in ended.output
     assert "OTEL_EXPORTER_OTLP_HEADERS" in ended.output
 
 
-def test_a_page_that_may_be_of_another_backend_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_a_guessed_backend_is_marked_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     page = JaegerPage("http://localhost:16686")
     where = f"  {page.trace(LOST.trace_id)}"
     ended = run(monkeypatch, [LOST], found=FoundPage(page, True))

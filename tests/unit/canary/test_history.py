@@ -1,4 +1,4 @@
-"""The history holds the fault that it says it holds, for attribution and for whoever must leave it out."""
+"""The history holds the named fault, in traces and a memory scope of its own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_two_histories_share_no_memory_and_no_trace() -> None:
     assert {span.service for span in (*first.spans, *second.spans)} == {"memtrace-canary"}
 
 
-def test_it_lies_in_the_past_in_order() -> None:
+def test_spans_are_in_order_and_in_the_past() -> None:
     spans = write_history(NOW).spans
     assert all(earlier.start < later.start for earlier, later in pairwise(spans))
     assert max(span.end for span in spans) <= NOW
