@@ -184,12 +184,6 @@ REDACT_KEYS = Setting(
 REDACT_CALLBACK = Setting(
     "MEMTRACE_REDACT_CALLBACK", "", "`module:function` that returns what of a content may leave, or None."
 )
-REDACT_CHARACTERS = Setting(
-    "MEMTRACE_REDACT_CHARACTERS",
-    20_000,
-    "Characters of a content that regular expressions of your own search; the rest of it is withheld.",
-    least=1,
-)
 SPAN_BYTES = Setting(
     "MEMTRACE_SPAN_BYTES", 8192, "Byte budget of one span; past it variables go to continuation spans.", least=1
 )
@@ -315,7 +309,6 @@ TABLE: tuple[AnySetting, ...] = (
     REDACT_PATTERNS,
     REDACT_KEYS,
     REDACT_CALLBACK,
-    REDACT_CHARACTERS,
     SPAN_BYTES,
     SPAN_LINKS,
     SPAN_PARTS,

@@ -26,8 +26,10 @@ def note(rule: str) -> str:
 
 
 def _runs_away(pattern: re.Pattern[str]) -> bool:
-    """Whether an expression takes more than proportional or quadratic time on some simple text: Python cannot stop it
-    later, so it is tried on growing texts, in steps so small that the first one that takes too long is soon over."""
+    """Whether an expression takes more than quadratic time on a simple text.
+
+    Python cannot stop a running expression, so the texts grow: the first search that takes too long is soon over.
+    """
     spent = 0.0
     for piece in dict.fromkeys(("a", "1", " ", "a1", "a ", ".", *_LITERAL.findall(pattern.pattern)[:_LITERALS])):
         length = 8
@@ -39,16 +41,8 @@ def _runs_away(pattern: re.Pattern[str]) -> bool:
             spent += took
             if took > _TRIAL or spent > _TRIALS:
                 return True
-            length += 1 + length // (20 if length < 512 else 4)  # what doubles with every letter is found before
+            length += 1 + length // (20 if length < 512 else 4)
     return False
-
-
-_RARE = "_-.~/$:KGJIRxQAEMNO"
-"""Characters that few texts hold: a text without the character of a hint is not searched for the hint."""
-
-
-def _mark(hint: str) -> str:
-    return next((mark for mark in _RARE if mark in hint), "")
 
 
 def any_in(hints: tuple[str, ...], text: str) -> bool:
@@ -61,7 +55,7 @@ def any_in(hints: tuple[str, ...], text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PatternRule:
-    """Removes what a regular expression finds: the named group that matched, or the whole match without one.
+    """Removes the matches of a regular expression: the named group that matched, or the whole match without one.
 
     A text without any of the `hints` cannot match, so the expression is not tried on it. `check` may refuse a match.
     """
@@ -72,7 +66,7 @@ class PatternRule:
     check: Callable[[str], bool] | None = None
 
     def apply(self, text: str, found: Counter[str]) -> str:
-        """Return `text` with notes for what was found; counts it under the rule's name."""
+        """Return `text` with a note in the place of each match; the matches are counted under the name of the rule."""
         if self.hints and not any_in(self.hints, text):
             return text
 
@@ -152,19 +146,8 @@ _API_KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"AGE-SECRET-KEY-1[0-9A-Z]{40,}", ("AGE-SECRET-KEY-",)),
 )
 _KEY_BLOCK = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-# A password ends at the last @ before the path; one with a / before its first @ is known by what stands in the place of
-# a port, and ends at the last @ of all. Paths of the web often hold an @, others seldom: there a password ends at the
-# last @ before a query, and the user's name may hold a /. An empty group tells that the scheme is none of the web's.
-_NOT_OF_WEB = r"(?<!(?i:http)://)(?<!(?i:https)://)(?<!\b(?i:ws)://)(?<!(?i:wss)://)"
-_USER = rf"""(?:{_NOT_OF_WEB}()(?!/)[^\s:?"'<>\\]*+(?!://)|[^\s/:]*+)"""
-_PORT = r"(?:[^\s/?#]*:)?\d{1,5}[/?#]"
-_HOSTS = r"\d{1,5}(?:,[^\s/?#:,@]++:\d{1,5}+)++[/?#]"
-_PART = r"""(?:[^\s@:?"'<>\\]|:(?!//))*+"""
-_PASSWORD = (
-    rf"""(?=@|[^\s/@]*+/)(?!{_PORT})(?:[^\s"'<>\\:]|:(?!//)){{1,4096}}(?=@)"""
-    rf"""|(?(1)(?!{_HOSTS}){_PART}(?:@{_PART}(?=@))*+(?=@)"""
-    r"""|[^\s/@]++(?:@[^\s/?#@"'<>\\]++(?=@))*+(?=@))"""
-)
+_PORT = r"\d{1,5}(?:[/?#,]|\Z)"
+_PASSWORD = rf"(?!{_PORT})(?:[^\s/\"'<>]+|[^\s\"'<>]{{1,512}}?)(?=@)"  # up to the last @ before the path
 _SIGNED_BY = (
     r"(?:[\w.%-]{0,64}[._-])?(?:[Ss]ig|SIG|[Ss]ignature|[Tt]oken)|[\w.%-]{0,64}(?:Signature|Token)|AWSAccessKeyId"
 )
@@ -189,7 +172,7 @@ _BUILT_IN = {
         r"(?i)\b(?:bearer|basic)[ \t]{1,4}(?P<bearer>[\w.~+/-]{16,}={0,2})",
         ("earer ", "EARER ", "asic ", "earer\t", "EARER\t", "asic\t"),
     ),
-    "url_password": _BuiltIn(rf"(?<=://){_USER}:(?P<url_password>{_PASSWORD})", ("://",)),
+    "url_password": _BuiltIn(rf"(?<=://)[^\s/:\[]*:(?P<url_password>{_PASSWORD})", ("://",)),
     "curl_password": _BuiltIn(
         r"""\bcurl[ \t][^\n]{0,500}?(?<=\s)(?:-u[ =]?|--user[ =])["']?[^\s:"']{1,64}:(?P<curl_password>[^\s"']+)""",
         ("curl ", "curl\t"),
@@ -211,37 +194,33 @@ GROUPS = {
     "personal": ("email", "credit_card", "iban", "phone"),
 }
 NAMES = (*GROUPS, *_BUILT_IN)
-"""What a setting may name: groups first, then single rules."""
+"""Names for the setting: groups first, then single rules."""
 
 
 class Patterns:
-    """The rules of one setting, in their order. `own`: the user wrote some. `problems` names the items of the setting
-    that cannot be understood by their number, never by their text."""
+    """The rules of one setting, in their order. `own`: the user wrote some of the rules.
+
+    `problems` gives the numbers of the items that are not understood, never their text.
+    """
 
     def __init__(self, rules: tuple[PatternRule, ...], *, own: bool = False, problems: tuple[str, ...] = ()) -> None:
         self.rules, self.own, self.problems = rules, own, problems
         self._always = any(not rule.hints for rule in rules)
-        hints = [hint for rule in rules for hint in rule.hints]
-        groups = {mark: tuple(hint for hint in hints if _mark(hint) == mark) for mark in ("", *_RARE)}
-        self._hints = [(mark, group) for mark, group in groups.items() if group]
-
-    def built_in(self) -> Patterns:
-        """The rules among these that are ours."""
-        return Patterns(tuple(rule for rule in self.rules if rule.name in _BUILT_IN)) if self.own else self
+        self._hints = tuple(hint for rule in rules for hint in rule.hints)
 
     def may_occur(self, text: str) -> bool:
-        """Whether a rule may find something in `text`: a quick test that is never wrongly False."""
-        return self._always or any(mark in text and any_in(hints, text) for mark, hints in self._hints)
+        """Whether a rule may find something in `text`: fast, never wrongly False."""
+        return self._always or any_in(self._hints, text)
 
     def apply(self, text: str, found: Counter[str]) -> str:
-        """Return `text` with a note for everything that a rule removed."""
+        """Return `text` with a note in the place of each match of a rule."""
         for rule in self.rules:
             text = rule.apply(text, found)
         return text
 
 
 def read_patterns(setting: str) -> Patterns:
-    """Understand a setting: items between line ends or `;;`, each a comma-separated list of names or an expression."""
+    """Read a setting: items between line ends or `;;`, each a comma-separated list of names or a regular expression."""
     names: set[str] = set()
     own: list[PatternRule] = []
     problems: list[str] = []

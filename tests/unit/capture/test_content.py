@@ -16,9 +16,9 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from memtrace_otel import settings
 from memtrace_otel.capture import CaptureConfig, as_text, config, configure, operation, read_config, use_config
 from memtrace_otel.capture.content import describe, plain, scope_id, show, show_value, variable_ref
-from memtrace_otel.capture.redact import EDGE, SEARCHED
+from memtrace_otel.capture.redact import EDGE, OWN_SEARCHED, SEARCHED
+from memtrace_otel.capture.redact_callback import THREADS, WAIT
 from memtrace_otel.capture.redact_patterns import NAMES
-from memtrace_otel.capture.redaction_callback import THREADS, WAIT
 from memtrace_otel.model import content_digest
 from tests.conftest import Recording
 
@@ -203,7 +203,7 @@ def test_the_guide_does_what_it_says() -> None:
 def test_the_guide_names_every_rule_and_limit() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guide" / "content.md").read_text()
     assert {name for name in NAMES if f"`{name}`" not in guide} == set()
-    for amount in (EDGE, settings.REDACT_CHARACTERS.default):
+    for amount in (EDGE, OWN_SEARCHED):
         assert f"{amount:,}" in guide
     assert f"{WAIT * 1000:g} ms" in guide
     assert f"{THREADS} threads" in guide

@@ -23,7 +23,7 @@ import memtrace_otel
 from memtrace_otel.capture import fork, operation
 from memtrace_otel.capture.config import use_redaction
 from memtrace_otel.capture.delivery import LosslessSpanProcessor
-from memtrace_otel.capture.redaction_callback import Watched
+from memtrace_otel.capture.redact_callback import CallbackRunner
 from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.store_location import ObjectNames
 
@@ -119,7 +119,7 @@ class Process:
         self.names = ObjectNames()
         self.made: Mapping[str, object] = {
             "processor": self.processor,
-            "callback": Watched(str.upper),
+            "callback": CallbackRunner(str.upper),
             "patches": Patches(self.tracer, "test"),
             **{kind.__name__: kind() for kind in system_classes()},
         }

@@ -1,4 +1,4 @@
-"""What is taken out of contents, what stays, and that nothing gets out when a rule fails."""
+"""Redaction: secrets that each rule removes, texts that stay, and rules that fail."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
 from memtrace_otel.capture import config, drops, operation, use_config, use_redaction, variable_ref
-from memtrace_otel.capture import redaction_callback as callback
+from memtrace_otel.capture import redact_callback as callback
 from memtrace_otel.capture.content import describe
-from memtrace_otel.capture.redact import EDGE, SEARCHED, Redaction, read_redaction
+from memtrace_otel.capture.redact import EDGE, OWN_SEARCHED, SEARCHED, Redaction, read_redaction
+from memtrace_otel.capture.redact_callback import PAUSE, THREADS, CallbackRunner
 from memtrace_otel.capture.redact_keys import read_keys
 from memtrace_otel.capture.redact_patterns import NAMES, read_patterns
-from memtrace_otel.capture.redaction_callback import PAUSE, THREADS, Watched
 from tests.conftest import Recording
 from tests.hang import guarded_against_hanging
 
@@ -106,20 +105,7 @@ def refuses(text: str) -> None:
         ("url_password", "pw", "smtp://bob@x.com:{}@h"),
         ("url_password", "hun/x", "postgres://u:{}@h/db, not a@b"),
         ("url_password", "hun@ter", "postgres://u:{}@h:5432/db"),
-        ("url_password", "/hun@t/er?#", "postgres://u:{}@h"),
-        ("url_password", "p:w?#", "https://:{}@h/a@b"),
-        ("url_password", "eyJh" + "x/" * 1000, "https://AWS:{}@registry.example"),
         ("url_password", "pw", "git+https://u:{}@example.org/o/r@main"),
-        ("url_password", "pw1secret", "postgres://us/er:{}@host/db"),
-        ("url_password", "p@ss/w0rd", "postgres://user:{}@host/db"),
-        ("url_password", "p@ss/w0rd", "URL=postgres://ann@corp.com:{}@db.internal/x?mail=a@b"),
-        ("url_password", "12/abcsecret", "postgres://user:{}@host/db"),
-        ("url_password", "12,ab/c", "'mongodb://user:{}@h1:27017,h2:27018/db'"),
-        ("url_password", "@p:w", "postgres://user:{}@host/db"),
-        ("url_password", "@pw", "https://user:{}@host/db"),
-        ("url_password", 'p"w', "postgres://user:{}@host/db"),
-        ("url_password", "p:w/" * 2000, "postgres://us/er:{}@host/db"),
-        ("url_password", "pw", "aws://us/er:{}@host \\nhttps://h:80/a@b"),
         ("url_signature", "5f2a", "https://b.example/k?X-Amz-Algorithm=A&X-Amz-Signature={}&X-Amz-Expires=60"),
         ("url_signature", "a%2Fb%3D", "(https://b.example/k?sv=2024&sig={}#top)"),
         ("url_signature", "abc", '<a href="/k?Expires=1&amp;Signature={}">'),
@@ -135,7 +121,7 @@ def refuses(text: str) -> None:
         ("phone", "(415) 555-0132", "call {}"),
     ],
 )
-def test_a_built_in_rule_removes_the_secret_and_leaves_a_note(rule: str, secret: str, around: str) -> None:
+def test_built_in_rule_replaces_the_secret_by_a_note(rule: str, secret: str, around: str) -> None:
     redacted = redaction(rule).apply(around.format(secret))
     assert redacted.text == around.format(f"[redacted: {rule}]")
     assert redacted.reasons == (f"redacted:{rule}",)
@@ -151,7 +137,6 @@ def test_a_built_in_rule_removes_the_secret_and_leaves_a_note(rule: str, secret:
         ("bearer", "the bearer of bad news, basic training"),
         ("url_password", "see https://example.org:8080/a@b"),
         ("url_password", "http://[::1]:8080/a@b mongodb://h1:27017,h2:27018/db?x=a@b"),
-        ("url_password", "https://example.org/a:b@c https://example.org:8080, or ana:x@example.org"),
         ("url_password", "WSS://h:80/a@b ws://h/a:b@c git+https://h/a:b@c redis://h:6379/0?x=a@b file:///a:b@c"),
         ("url_password", "redis://h/1,https://h/a@b,s3://b/c"),
         ("url_password", "mongodb://h1:27017,h2:27018/a@b postgres://h1:5432/a,postgres://h2:5432/b?x=a@b"),
@@ -162,18 +147,18 @@ def test_a_built_in_rule_removes_the_secret_and_leaves_a_note(rule: str, secret:
         ("phone", "from 2024-01-15 10:30 to 2024-01-16, version 1.2.3, id 5551234567890"),
     ],
 )
-def test_what_only_looks_alike_stays(rule: str, text: str) -> None:
+def test_similar_text_without_a_secret_stays(rule: str, text: str) -> None:
     assert redaction(rule).apply(text) == (text, ())
 
 
-def test_an_expression_of_ones_own_removes_its_match_or_its_named_group() -> None:
+def test_expression_of_the_user_removes_its_match_or_its_named_group() -> None:
     own = redaction(r"\bE\d{6}\b;;seat (?P<seat>\d+[A-F])" + "\n" + r"email")
     redacted = own.apply("E123456 sits in seat 12C, ana@example.org")
     assert redacted.text == "[redacted: pattern] sits in seat [redacted: seat], [redacted: email]"
     assert set(redacted.reasons) == {"redacted:pattern", "redacted:seat", "redacted:email"}
 
 
-def test_the_setting_replaces_the_default_and_adds_to_it_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_replaces_the_default_and_may_name_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"{KEY} ana@example.org"
 
     def read(patterns: str) -> str:
@@ -188,13 +173,13 @@ def test_the_setting_replaces_the_default_and_adds_to_it_by_name(monkeypatch: py
     assert read("none") == text
 
 
-def test_no_rule_at_all_is_no_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_without_rules_switch_redaction_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMTRACE_REDACT_PATTERNS", "none")
     monkeypatch.setenv("MEMTRACE_REDACT_KEYS", "none")
     assert read_redaction() is None
 
 
-def test_json_keeps_its_form_and_loses_the_values_of_secret_keys_at_any_depth() -> None:
+def test_values_of_secret_keys_are_removed_from_json_at_any_depth() -> None:
     call = {"arguments": json.dumps({"token": "abc", "city": "Lisbon"}), "auth": [{"dbPassword": 5, "ok": True}]}
     redacted = redaction(keys="secrets").apply(json.dumps(call))
     shown = json.loads(redacted.text)
@@ -211,7 +196,7 @@ def test_a_key_matches_by_its_last_words(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["password_hint", "max_tokens", "tokens", "tokenizer", "monkey"])
-def test_another_key_stays(key: str) -> None:
+def test_value_of_another_key_stays(key: str) -> None:
     text = json.dumps({key: "x", "has_password": True, "password": None})
     assert redaction(keys="secrets").apply(text) == (text, ())
 
@@ -234,36 +219,23 @@ def test_another_key_stays(key: str) -> None:
         ("[apikey=abc]", "[apikey=#]"),
         ("X-APIKEY: abc", "X-APIKEY: #"),
         ("**API key:** `abc`, ok", "**API key:** #, ok"),
-        ("run --api-key abc now", "run --api-key # now"),
-        ("<password>a b</password>", "<password>#</password>"),
-        ("db:\n  password:\n    hunter2\n  user: joe", "db:\n  password:#\n  user: joe"),
-        ("password: |\n  correct\n\n  horse\nuser: joe", "password: #\nuser: joe"),
-        ("passwords:\n- a\n- b\nuser: joe", "passwords:#\nuser: joe"),
-        ("token:\nabc next", "token:# next"),
         ("password:\nuser: joe", "password:\nuser: joe"),
         ("DB_PASSWORD=a,b;c&d next", "DB_PASSWORD=# next"),
         ("Server=h;Password=a b;User=joe", "Server=h;Password=# b;User=joe"),  # quote it, or use `: `
         ("?user=a&password=abc&b=c", "?user=a&password=#&b=c"),
-        ('password = """a "b" c""" # why', "password = # # why"),
         ("if token == 5 and secret is None", "if token == 5 and secret is None"),
-        ("headers=[('authorization', 'Bearer S'), ('a', 'b')]", "headers=[('authorization', #), ('a', 'b')]"),
-        ('cut: [\\"x-api-key\\",\\"S\\"]', 'cut: [\\"x-api-key\\",#]'),
-        ("[{'name': 'password', 'value': 'S'}, 1]", "[{'name': 'password', 'value': #}, 1]"),
-        ('so {\\"key\\": \\"db token\\", \\"value\\": \\"S\\"}', 'so {\\"key\\": \\"db token\\", \\"value\\": #}'),
-        ("columns ('password', 'email', 'city')", "columns ('password', 'email', 'city')"),
-        ("login(user, ('password', password))", "login(user, ('password', password))"),
         ("Passwort: geheim 1\nnext", "Passwort: #\nnext"),
         ("my password is hunter2", "my password is hunter2"),  # prose is not understood
     ],
 )
-def test_keys_are_found_in_text_that_is_no_json(text: str, left: str) -> None:
+def test_value_after_a_secret_key_is_removed_from_other_text(text: str, left: str) -> None:
     shown = redaction(keys="secrets").apply(text).text
     for name in ("password", "passwort", "api_key", "authorization", "token", "credentials"):
         shown = shown.replace(f"[redacted: {name}]", "#")
     assert shown == left
 
 
-def test_json_hides_nothing_in_escapes_doubled_keys_numbers_or_keys() -> None:
+def test_secrets_in_escapes_duplicate_keys_numbers_and_keys_of_json_are_removed() -> None:
     everything = redaction("secrets,credit_card,email", "secrets")
     assert "hidden" not in everything.apply('{"p\\u0061ssword": "hidden"}').text
     assert KEY not in everything.apply(f'{{"a": "{KEY}", "a": "x"}}').text
@@ -289,8 +261,8 @@ HIDDEN = {"role": "user", "content": f"staging login:\npassword: hunter2-prod\nk
     ],
 )
 @pytest.mark.parametrize("patterns", ["secrets", r"secrets;;PIN: \d+"])
-def test_line_breaks_of_json_hide_no_secret(text: str, patterns: str) -> None:
-    shown = redaction(patterns, "secrets", searched=2000).apply(text, 1900).text
+def test_secrets_after_escaped_line_breaks_are_removed(text: str, patterns: str) -> None:
+    shown = redaction(patterns, "secrets").apply(text, 1900).text
     assert "hunter2" not in shown
     assert "sk-proj" not in shown
     assert patterns == "secrets" or "4711" not in shown
@@ -309,7 +281,7 @@ def test_line_breaks_of_json_hide_no_secret(text: str, patterns: str) -> None:
         ({"name": "password", "value": None}, {"name": "password", "value": None}),
     ],
 )
-def test_a_key_beside_its_value_counts_too(content: object, left: object) -> None:
+def test_value_beside_its_key_in_json_is_removed(content: object, left: object) -> None:
     shown = redaction("secrets", "secrets").apply(json.dumps(content, separators=(",", ":"))).text
     for name in ("password", "api_key", "auth_token", "authorization"):
         shown = shown.replace(f"[redacted: {name}]", "#")
@@ -317,7 +289,7 @@ def test_a_key_beside_its_value_counts_too(content: object, left: object) -> Non
 
 
 @pytest.mark.parametrize("content", ["NO_CONTENT", "SPAN_ONLY"])
-def test_an_attribute_named_as_a_secret_is_none_of_the_span(
+def test_value_of_an_attribute_with_a_secret_name_is_removed(
     recording: Recording, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", content)
@@ -340,7 +312,7 @@ def test_an_attribute_named_as_a_secret_is_none_of_the_span(
     assert {name: attributes.get(name) for name in expected} == expected
 
 
-def test_a_name_of_ones_own_matches_any_spelling() -> None:
+def test_key_of_the_user_matches_any_spelling() -> None:
     own = redaction(keys="date_of_birth, passport_numbers")
     assert own.apply('{"dateOfBirth": "x", "PASSPORT-NUMBER": 1}').text == (
         '{"dateOfBirth": "[redacted: date_of_birth]", "PASSPORT-NUMBER": "[redacted: passport_numbers]"}'
@@ -348,17 +320,17 @@ def test_a_name_of_ones_own_matches_any_spelling() -> None:
     assert own.apply("date of birth: 3 May 1990").text == "date of birth: [redacted: date_of_birth]"
 
 
-def test_backslashes_of_other_texts_stay() -> None:
+def test_backslashes_of_a_text_without_secrets_stay() -> None:
     text = r"C:\new\table.txt and \nabla \u2207, https:\/\/example.org"
     assert redaction("secrets,email", "secrets").apply(text) == (text, ())
 
 
-def test_json_without_secrets_stays_to_the_byte() -> None:
+def test_json_without_secrets_is_unchanged() -> None:
     text = '{ "a":1.50,  "b": "\\u00e9 \\n key: none" }'
     assert redaction("secrets", "secrets").apply(text) == (text, ())
 
 
-def test_json_of_any_depth_is_searched_or_withheld() -> None:
+def test_deep_json_is_searched_or_withheld() -> None:
     text = '{"password": "hunter2"}'
     for _ in range(6):
         text = json.dumps({"inner": text})
@@ -379,11 +351,10 @@ def test_a_secret_across_the_cut_is_not_shown_in_part() -> None:
     assert len(shown.text) == SEARCHED - EDGE
 
 
-def test_own_expressions_search_only_so_much_and_the_rest_is_withheld() -> None:
-    own = redaction(r"zz+", searched=1000)
-    shown = own.apply("a" * 2000)
-    assert shown.reasons == ("truncated",)
-    assert shown.text == "a" * 334  # the end may hold the first half of a match
+def test_expressions_of_the_user_search_a_bounded_part_of_a_text() -> None:
+    shown = redaction(r"zz+").apply("a" * (OWN_SEARCHED + 10))
+    assert shown.reasons == ("redacted:length",)
+    assert shown.text == "a" * (OWN_SEARCHED - EDGE)  # the end may hold the first half of a match
 
 
 @pytest.mark.parametrize(
@@ -393,7 +364,7 @@ def test_own_expressions_search_only_so_much_and_the_rest_is_withheld() -> None:
         *(r"^(?:aaa|aaaa)+$", r"^(?:aa|aaa)+$", r"^(?:a{4}|a{5})+$", r"^(?:xxx|xxxx)+$", r"^(?:a{20}|a{21})+$"),
     ],
 )
-def test_an_expression_that_can_take_for_ever_is_refused(expression: str) -> None:
+def test_expression_with_exponential_time_is_refused(expression: str) -> None:
     with guarded_against_hanging():
         assert read_patterns(expression).problems
 
@@ -401,19 +372,8 @@ def test_an_expression_that_can_take_for_ever_is_refused(expression: str) -> Non
 @pytest.mark.parametrize(
     "expression", [r"\bE\d{6}\b", r"seat (?P<seat>\d+[A-F])", r"[\w.]+@[\w.]+", r"\d+-\d+-\d+", r"a.*b"]
 )
-def test_an_ordinary_expression_is_accepted(expression: str) -> None:
+def test_ordinary_expression_is_accepted(expression: str) -> None:
     assert not read_patterns(expression).problems
-
-
-def test_a_slow_expression_is_given_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow, before = redaction(r"key=\d+", searched=20_000), drops["redaction_slow"]
-    clock = iter((0.0, 0.11, 1.0, 1.11, 2.0, 2.09, 3.0, 3.09))  # begin and end of each search
-    monkeypatch.setattr("memtrace_otel.capture.redact.time", SimpleNamespace(thread_time=lambda: next(clock)))
-    shown = [len(slow.apply("a" * 19_000 + str(n)).text) for n in range(4)]
-    assert drops["redaction_slow"] == before + 2
-    assert slow.searched == 19_001 // 8 // 8
-    assert shown[0] == 19_001
-    assert 19_001 // 8 >= shown[1] > 19_001 // 8 // 8 >= shown[2] == shown[3] > 0
 
 
 REPEATED = (
@@ -436,30 +396,15 @@ REPEATED = (
         "token",
         "Bearer ",
     ),
-    *(
-        "eyJ",
-        "eyJaaaaaaaa.",
-        "sk-",
-        "-----BEGIN ",
-        "-----BEGIN PRIVATE KEY",
-        "://",
-        "://a:",
-        "://:@",
-        "://a:@@",
-        "://a:b@",
-    ),
-    *("://a:1,b:", "://a:b/", ":/@", "a:/", "?sig=", "?sig", "&a-", "&Token", "&amp;"),
-    *("://a/b:", "://a:1/b@", "://a@b/", "://a:1,b:1,", "://a:@", ":1,b", "a:@/", ";sig="),
-    *("token:", "token=", '"token":', '"token": "', "'key': {", "password: \\\\\\"),
-    *("password:\n", " password:\n", "password:\n a\n", "password: a, ", "token: a;", "--token ", "<token>", "\\n"),
-    *("['token',", '("token", "', "'name': 'token', 'value': ", '"name":"', "'value': "),
-    *("curl -u", "curl -u a:", "MTA1", "0a1b", "pat", "NRAK-", "AQ.", "://0a1b2c3d@", "a.", "secret_", "ab1Q~"),
-    *("token:\n\n", "password: |\n  ", "\\npassword: ", "a b: ", "**"),
+    *("eyJ", "eyJaaaaaaaa.", "sk-", "-----BEGIN ", "-----BEGIN PRIVATE KEY", "://", "://a:", "://:@", "://a:@@"),
+    *("://a:b@", "://a:1,b:", "://a:b/", "?sig=", "&a-", "&Token", "token:", "token=", '"token":', '"token": "'),
+    *("'key': {", "password: \\\\\\", "password:\n", "password: a, ", "token: a;", "\\n", "curl -u", "curl -u a:"),
+    *("MTA1", "0a1b", "pat", "NRAK-", "AQ.", "://0a1b2c3d@", "secret_", "ab1Q~", "\\npassword: ", "a b: ", "**"),
 )
 
 
 @pytest.mark.parametrize("piece", REPEATED)
-def test_built_in_rules_come_to_an_end_in_any_text(piece: str) -> None:
+def test_built_in_rules_take_linear_time(piece: str) -> None:
     everything = redaction("secrets,personal", "secrets")
 
     text = "x " + (piece * 400_000)[:400_000]
@@ -468,21 +413,14 @@ def test_built_in_rules_come_to_an_end_in_any_text(piece: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["a ", "token ", "aB", "1"])
-def test_keys_of_any_length_are_looked_at(piece: str) -> None:
+def test_long_keys_take_linear_time(piece: str) -> None:
     text = json.dumps({(piece * 400_000)[:400_000]: "x", "name": (piece * 400_000)[:400_000], "value": "x"})
     with guarded_against_hanging():
         redaction("secrets,personal", "secrets").apply(text)
 
 
-@pytest.mark.parametrize(("piece", "end"), [("('token', \"", '"x'), ('["token", {', "}"), ("['token', [", "]")])
-def test_values_beside_keys_are_not_searched_again_and_again(piece: str, end: str) -> None:
-    text = "x " + piece * 30_000 + end * 30_000 + " x"
-    with guarded_against_hanging():
-        redaction("secrets,personal", "secrets").apply(text)
-
-
 @pytest.mark.parametrize("setting", ["emial", "secrets,emial", "(unclosed", "email;;["])
-def test_a_rule_that_is_not_understood_lets_nothing_out(
+def test_invalid_setting_withholds_every_content(
     setting: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MEMTRACE_REDACT_PATTERNS", setting)
@@ -495,11 +433,11 @@ def test_a_rule_that_is_not_understood_lets_nothing_out(
     assert "no content of ours leaves" in caplog.text
 
 
-def test_every_name_is_a_rule() -> None:
+def test_every_rule_can_be_named() -> None:
     assert not read_patterns(",".join(NAMES)).problems
 
 
-def test_a_callback_has_the_last_word(content_on: None) -> None:
+def test_callback_runs_after_the_rules(content_on: None) -> None:
     use_redaction(lambda text: text.replace("Lisbon", "[a city]"))
     rules = config().redaction
     assert rules is not None
@@ -510,7 +448,7 @@ def test_a_callback_has_the_last_word(content_on: None) -> None:
     assert rules.apply("nothing to do") == ("nothing to do", ())
 
 
-def test_a_callback_survives_new_settings(content_on: None) -> None:
+def test_callback_stays_when_settings_are_read_again(content_on: None) -> None:
     use_redaction(refuses)
     use_config(None)
     rules = config().redaction
@@ -526,7 +464,7 @@ def garbled(text: str) -> int:
     return len(text)
 
 
-def test_a_content_has_one_name_though_the_callback_is_late_for_it_once(content_on: None) -> None:
+def test_late_callback_does_not_change_the_digest(content_on: None) -> None:
     answers: list[str | None] = ["Ana lives in Porto", None]
     use_redaction(lambda _: answers.pop())
     names = {describe("Ana lives in Porto", config(), inline=True).digest for _ in range(2)}
@@ -536,7 +474,7 @@ def test_a_content_has_one_name_though_the_callback_is_late_for_it_once(content_
 
 
 @pytest.mark.parametrize("callback", [broken, garbled, refuses])
-def test_a_callback_that_fails_lets_nothing_out(callback: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_withholds_the_content(callback: object, caplog: pytest.LogCaptureFixture) -> None:
     before = drops["redaction_callback"]
     failing = redaction(callback=callback)
     for _ in range(3):
@@ -545,7 +483,7 @@ def test_a_callback_that_fails_lets_nothing_out(callback: object, caplog: pytest
     assert "someone" not in caplog.text
 
 
-def test_a_callback_that_hangs_costs_few_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_callback_costs_few_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     SLEEP.clear()
     now, late = 1000.0, list[str]()
     monkeypatch.setattr(callback, "monotonic", lambda: now)
@@ -564,48 +502,32 @@ def test_a_callback_that_hangs_costs_few_waits(monkeypatch: pytest.MonkeyPatch) 
     pytest.fail("the callback is not asked again")
 
 
-def test_a_callback_that_hangs_on_one_text_lets_others_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callback_that_hangs_on_one_text_handles_other_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callback, "WAIT", 2.0)
     SLEEP.clear()
-    watched = Watched(lambda text: never_returns(text) if text == "bad" else text)
+    watched = CallbackRunner(lambda text: never_returns(text) if text == "bad" else text)
     assert watched("bad") is None
     assert [watched(f"text {n}") for n in range(20)] == [f"text {n}" for n in range(20)]
     SLEEP.set()
 
 
 @pytest.mark.parametrize("logging_fails", [False, True])
-def test_a_callback_that_failed_often_is_asked_again(logging_fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callback_is_called_again_after_failures(logging_fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> str:
         caller = sys._getframe(1)
         raise LookupError(caller.f_code.co_name)
 
     if logging_fails:
         monkeypatch.setattr(callback, "note_error", fail)
-    watched = Watched(lambda text: fail() if text == "bad" else text)
+    watched = CallbackRunner(lambda text: fail() if text == "bad" else text)
     monkeypatch.setattr(callback, "WAIT", 2.0)
     assert {watched("bad") for _ in range(2 * THREADS)} == {None}
     assert watched("good") == "good"
 
 
-def test_a_callback_is_asked_once_for_the_contents_of_an_operation() -> None:
-    asked: list[str] = []
-    rules = redaction(callback=lambda text: asked.append(text) or f"{text}!")
-    assert [rules.apply(text).text for text in ("a", "a", "b", "a", "b")] == ["a!", "a!", "b!", "a!", "b!"]
-    assert asked == ["a", "b"]
-
-
-def test_what_is_remembered_of_contents_is_bounded() -> None:
-    rules = redaction(callback=str.upper)
-    for n in range(200):
-        rules.apply(f"text {n}")
-        rules.apply("long " * 2000)
-    assert sum(len(text) for text, _ in rules._recent) < 64 * 8192
-    assert len(rules._recent) <= 64
-
-
-def test_many_callers_share_a_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_share_a_callback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callback, "WAIT", 60.0)
-    watched, answers = Watched(lambda text: time.sleep(0.01) or text), list[str | None]()
+    watched, answers = CallbackRunner(lambda text: time.sleep(0.01) or text), list[str | None]()
 
     def calls() -> None:
         for _ in range(10):
@@ -620,25 +542,11 @@ def test_many_callers_share_a_callback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answers == ["text"] * 160
 
 
-def test_what_nobody_waits_for_is_not_run() -> None:
-    SLEEP.clear()
-    run: list[str] = []
-    watched = Watched(lambda text: run.append(text) or never_returns(text))
-    callers = [threading.Thread(target=watched, args=(f"text {n}",)) for n in range(THREADS * 3)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    SLEEP.set()
-    time.sleep(0.1)
-    assert len(run) == THREADS
+def test_callback_runs_without_instrumentation() -> None:
+    assert CallbackRunner(lambda _: str(is_instrumentation_enabled()))("text") == "False"
 
 
-def test_what_a_callback_does_is_not_observed() -> None:
-    assert Watched(lambda _: str(is_instrumentation_enabled()))("text") == "False"
-
-
-def test_a_callback_is_loaded_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callback_is_loaded_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMTRACE_REDACT_CALLBACK", f"{__name__}:refuses")
     found = read_redaction()
     assert found is not None
@@ -650,7 +558,7 @@ def test_a_callback_is_loaded_by_its_path(monkeypatch: pytest.MonkeyPatch) -> No
         assert found.problems
 
 
-def test_a_callback_works_in_a_forked_child() -> None:
+def test_callback_works_in_a_forked_child() -> None:
     shouting = redaction(callback=str.upper)
     assert shouting.apply("a").text == "A"
     if (child := os.fork()) == 0:
@@ -696,7 +604,7 @@ def planted(chance: random.Random, quotes: bool, depth: int = 0) -> object:
 
 
 @pytest.mark.parametrize("form", range(len(FORMS)))
-def test_no_planted_secret_survives(form: int) -> None:
+def test_planted_secrets_are_removed_from_random_values(form: int) -> None:
     chance, found = random.Random(form), redaction("secrets", "secrets")
     removed = 0
     for _ in range(1000):
