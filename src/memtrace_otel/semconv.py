@@ -150,7 +150,6 @@ class Incomplete(StrEnum):
     MALFORMED = "malformed"  # the span breaks the contract: ragged or wrongly typed arrays
     DROPPED = "dropped"  # the SDK dropped attributes or events of the span
     # done to a stored span
-    FORGOTTEN = "forgotten"  # contents were erased from the store
 
 
 # GenAI operation names of memory spans, by the kind of operation they stand for.
