@@ -149,7 +149,6 @@ class Incomplete(StrEnum):
     UNKNOWN_RECORD = "unknown_record"  # a model named a record that does not exist; its decision was dropped
     MALFORMED = "malformed"  # the span breaks the contract: ragged or wrongly typed arrays
     DROPPED = "dropped"  # the SDK dropped attributes or events of the span
-    # done to a stored span
 
 
 # GenAI operation names of memory spans, by the kind of operation they stand for.
