@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "annotate": {"model", "otlp"},
 }
 EVERYWHERE = {"version", "semconv", "settings"}
-ON_TOP = {"canary", "cli", "demo", "doctor", "launch", "pages", "pipeline", "report", "serve", "testing"}
+ON_TOP = {"bench", "canary", "cli", "demo", "doctor", "launch", "pages", "pipeline", "report", "serve", "testing"}
 
 
 def imported_packages(path: Path) -> set[str]:

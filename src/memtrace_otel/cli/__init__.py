@@ -11,6 +11,7 @@ import sys
 import click
 from click.shell_completion import get_completion_class
 
+from memtrace_otel.cli.bench import bench
 from memtrace_otel.cli.canary import canary
 from memtrace_otel.cli.config import config
 from memtrace_otel.cli.demo import demo
@@ -51,6 +52,7 @@ _COMMANDS = (
     serve,
     doctor,
     canary,
+    bench,
     answers,
     feedback,
     attribute,

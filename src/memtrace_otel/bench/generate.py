@@ -1,0 +1,258 @@
+"""`bench generate`: cases into a directory, resumable and in parallel; the same seed gives the same files.
+
+`manifest.json` says what was asked for, `spans/<case>.pb.gz` is what a program recorded, `truth/<case>.json` is what
+was planted. The truth of a case is written last: a case with its truth is whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import os
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from memtrace_otel.bench.faults import CODES, Fault, Place, Step, Two, fault_of
+from memtrace_otel.bench.simulated import Run, Shape, System
+from memtrace_otel.bench.stories import Story, Wording, make_story
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import FailureType
+from memtrace_otel.version import __version__
+
+FORMAT = 1
+MANIFEST, SPANS, TRUTH = "manifest.json", "spans", "truth"
+SYSTEMS = ("spans",)
+_ATTEMPTS = 40
+_CHUNK = 8
+"""Cases that a process takes at once."""
+Progress = Callable[[int, int], None]
+
+
+class BenchError(ValueError):
+    """What was asked for cannot be done; the message says what is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to generate. Cases are numbered: a larger number of cases keeps the first ones."""
+
+    seed: int
+    cases: int
+    systems: tuple[str, ...] = SYSTEMS
+    faults: tuple[str, ...] = CODES
+    messages: tuple[int, int] = (20, 60)
+
+    def combinations(self) -> list[tuple[str, str, Wording]]:
+        """Return system, fault and wording of one round of cases."""
+        return [
+            (system, code, wording)
+            for system in self.systems
+            for code in self.faults
+            for wording in sorted(fault_of(code, Random(0)).wordings)
+        ]
+
+    def case(self, number: int) -> tuple[str, str, Wording]:
+        """Return system, fault and wording of a case; the number tells nothing of the fault."""
+        round = self.combinations()
+        turn, place = divmod(number, len(round))
+        Random(f"{self.seed}/{turn}").shuffle(round)
+        return round[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A generated case: the request and what was planted."""
+
+    id: str
+    request: bytes
+    truth: dict[str, Any]
+
+
+def case_id(seed: int, number: int) -> str:
+    """Return the name of a case, which tells nothing of its content."""
+    return hashlib.sha256(f"{seed}/{number}".encode()).hexdigest()[:12]
+
+
+def make_case(plan: Plan, number: int) -> Case:
+    """Return the first admitted case of a number. Raises BenchError when no attempt is admitted."""
+    rejected: Counter[str] = Counter()
+    system, code, wording = plan.case(number)
+    for attempt in range(_ATTEMPTS):
+        seed = f"{plan.seed}/{number}/{attempt}"
+        rng = Random(seed)
+        fault, shape = fault_of(code, rng), _shape(code, rng)
+        low, high = plan.messages
+        length = round(math.exp(rng.uniform(math.log(low), math.log(high))))
+        story = make_story(rng, length, wording, correction=_correction(fault, shape), slip=fault.needs_slip)
+        faulty = fault.plant(story, rng)
+        clean, run = System(story, shape, seed).run(), System(faulty, shape, seed).run()
+        if reason := _refused(story, fault, shape, seed, clean, run):
+            rejected[reason] += 1
+            continue
+        truth = {
+            "case": case_id(plan.seed, number),
+            "number": number,
+            "system": f"{system}/{shape}",
+            "fault": code,
+            **_verdict(story, fault, run),
+            "answer": run.answering,
+            "answer_is_right": run.right,
+            "judged_right": run.judged_right,
+            "wording": wording,
+            "language": story.language,
+            "template": story.template,
+            "kind": story.kind,
+            "corrected": story.corrected,
+            "messages": len(story.turns),
+            "rejected": dict(rejected),
+        }
+        return Case(str(truth["case"]), encode_request(run.spans), truth)
+    raise BenchError(f"case {number} ({code}, {wording}): no attempt of {_ATTEMPTS} was admitted: {dict(rejected)}")
+
+
+def _shape(code: str, rng: Random) -> Shape:
+    """Return a shape that has the operation; what decides nothing cannot decide wrongly."""
+    shape = rng.choice(list(Shape))
+    return Shape.DECIDING if code == "U3" else shape
+
+
+def _correction(fault: Fault, shape: Shape) -> bool | None:
+    first = fault.first if isinstance(fault, Two) else fault
+    if shape is Shape.ADDITIVE and first.step is Step.EXTRACT:
+        return False  # there, the application corrects without an extraction
+    return first.needs_correction
+
+
+def _refused(story: Story, fault: Fault, shape: Shape, seed: str, clean: Run, run: Run) -> str:
+    """Return why a case is not admitted, '' for an admitted one."""
+    if not (clean.right and clean.judged_right):
+        return "wrong without the fault"
+    if clean.second_path:
+        return "another record answers, too"
+    if run.right != fault.answer_is_right:
+        return "right with the fault" if run.right else "wrong, but the fault spares the answer"
+    if run.judged_right != (fault.failure_type is None):
+        return "the judge does not notice"
+    if isinstance(fault, Two):
+        for one in (fault.first, fault.second):
+            if System(one.plant(story, Random(seed)), shape, seed).run().right:
+                return "one of two faults is harmless"
+    return ""
+
+
+def _verdict(story: Story, fault: Fault, run: Run) -> dict[str, Any]:
+    """Return what a right verdict says: type, decisive operation, and the operations that are as right an answer."""
+    place = fault.place(story)
+    accepted = [run.origin(place)] if place else []
+    if place and place.step is Step.WRITE:  # the write does what was decided
+        accepted += [o for o in (run.origins.get(Place(Step.DECIDE, place.turn)),) if o]
+    if place and place.step is Step.DECIDE:
+        accepted += [o for o in (run.origins.get(Place(Step.WRITE, place.turn)),) if o and o not in accepted]
+    type = fault.failure_type
+    told: dict[str, Any] = {"failure_type": str(type) if type else None, "operations": accepted}
+    if isinstance(fault, Two):
+        told["pair"] = [fault.first.code, fault.second.code]
+        second = fault.second.failure_type
+        told["second"] = str(second) if second else None
+    return told
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+def generate(
+    plan: Plan, directory: Path, *, processes: int | None = None, progress: Progress = lambda d, t: None
+) -> int:
+    """Write the cases that the directory lacks; return how many were written.
+
+    Raises BenchError for a directory that holds something else, or cases of another plan.
+    """
+    _claim(plan, directory)
+    known = {path.stem for path in (directory / TRUTH).glob("*.json")}
+    missing = [number for number in range(plan.cases) if case_id(plan.seed, number) not in known]
+    done = plan.cases - len(missing)
+    progress(done, plan.cases)
+    workers = min(processes or os.cpu_count() or 1, max(1, len(missing) // _CHUNK))
+    if workers <= 1:
+        for number in missing:
+            write_case(directory, make_case(plan, number))
+            progress(done := done + 1, plan.cases)
+    else:
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            chunks = [pool.submit(_write_cases, plan, directory, chunk) for chunk in _chunks(missing)]
+            try:
+                for chunk in as_completed(chunks):
+                    progress(done := done + chunk.result(), plan.cases)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    return len(missing)
+
+
+def _claim(plan: Plan, directory: Path) -> None:
+    """Write the manifest; of an earlier one only the number of cases may differ."""
+    path = directory / MANIFEST
+    wanted = {"format": FORMAT, "memtrace_otel": __version__, "python": platform.python_version()}
+    wanted |= json.loads(json.dumps(asdict(plan)))
+    if path.exists():
+        earlier = json.loads(path.read_text("utf-8"))
+        other = [
+            name for name, value in wanted.items() if name not in ("cases", "python") and earlier.get(name) != value
+        ]
+        if other:
+            raise BenchError(f"{directory} holds cases of another {', '.join(other)}; give another directory")
+        wanted["cases"] = max(plan.cases, earlier["cases"])
+    elif directory.exists() and any(directory.iterdir()):
+        raise BenchError(f"{directory} is not empty and holds no {MANIFEST}; give another directory")
+    for name in (SPANS, TRUTH):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+        for part in (directory / name).glob(".*"):  # of a call that was killed
+            part.unlink()
+    _write(path, (json.dumps(wanted, indent=1) + "\n").encode())
+
+
+def _chunks(numbers: Sequence[int]) -> Iterator[list[int]]:
+    rest = iter(numbers)
+    while chunk := list(islice(rest, _CHUNK)):
+        yield chunk
+
+
+def _write_cases(plan: Plan, directory: Path, numbers: Sequence[int]) -> int:
+    for number in numbers:
+        write_case(directory, make_case(plan, number))
+    return len(numbers)
+
+
+def write_case(directory: Path, case: Case) -> None:
+    """Write the spans of a case, then its truth."""
+    _write(directory / SPANS / f"{case.id}.pb.gz", gzip.compress(case.request, 1, mtime=0))
+    _write(
+        directory / TRUTH / f"{case.id}.json", (json.dumps(case.truth, ensure_ascii=False, indent=1) + "\n").encode()
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file so that it is never there in part."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+def read_truths(directory: Path) -> list[dict[str, Any]]:
+    """Return the truth of every case, in the order of the numbers. Raises BenchError for another directory."""
+    if not (directory / MANIFEST).exists():
+        raise BenchError(f"{directory} holds no {MANIFEST}: `memtrace-otel bench generate --out {directory}` first")
+    truths = [json.loads(path.read_text("utf-8")) for path in (directory / TRUTH).glob("*.json")]
+    return sorted(truths, key=lambda truth: truth["number"])
+
+
+MEMORY_TYPES = (FailureType.EXTRACTION, FailureType.UPDATE, FailureType.DELETION, FailureType.RETRIEVAL,
+                FailureType.RESPONSE)  # fmt: skip

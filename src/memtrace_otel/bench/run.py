@@ -1,0 +1,143 @@
+"""`bench run`: attribute the cases of a directory in one mode; the truth is not read."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.bench.baselines import first_loss
+from memtrace_otel.bench.generate import MANIFEST, SPANS, BenchError
+from memtrace_otel.graph import build_graph
+from memtrace_otel.model import OperationSpan, Variable, Verdict, make_origin
+from memtrace_otel.otlp import decode_request
+from memtrace_otel.otlp.files import OtlpBody, read_file
+from memtrace_otel.semconv import (
+    EVALUATION_EXPLANATION,
+    GEN_AI_MEMORY_QUERY_TEXT,
+    Incomplete,
+    OpKind,
+    RefKind,
+    Role,
+)
+
+RESULTS = "results"
+METHODS = ("rules",)
+_CHUNK = 16
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What the method is given. `evidence`: the messages that told the answer; `expected`: the expected answer."""
+
+    method: str = "rules"
+    evidence: bool = False
+    expected: bool = True
+    content: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name of the results: method, then what is known."""
+        given = [name for name in ("evidence", "expected", "content") if getattr(self, name)]
+        return "-".join((self.method, *(given or ["nothing"])))
+
+    def given(self, spans: Sequence[OperationSpan]) -> list[OperationSpan]:
+        """Return the spans without what the mode withholds."""
+        return [self._given(span) for span in spans]
+
+    def _given(self, span: OperationSpan) -> OperationSpan:
+        if not self.evidence:
+            inputs = tuple(variable for variable in span.inputs if variable.role != Role.EVIDENCE)
+            span = replace(span, evidence=(), inputs=inputs)
+        if not self.expected and span.kind == OpKind.JUDGE:
+            inputs = tuple(variable for variable in span.inputs if variable.role not in (Role.EXPECTED, Role.PROMPT))
+            outputs = tuple(variable for variable in span.outputs if not variable.ref.startswith(RefKind.COMPLETION))
+            attributes = {name: value for name, value in span.attributes.items() if name != EVALUATION_EXPLANATION}
+            span = replace(span, inputs=inputs, outputs=outputs, attributes=attributes)
+        if not self.content and span.kind:
+            texts = (EVALUATION_EXPLANATION, GEN_AI_MEMORY_QUERY_TEXT)
+            span = replace(
+                span,
+                inputs=tuple(map(_without_content, span.inputs)),
+                outputs=tuple(map(_without_content, span.outputs)),
+                attributes={name: value for name, value in span.attributes.items() if name not in texts},
+                incomplete=tuple(dict.fromkeys((*span.incomplete, str(Incomplete.CONTENT_OFF)))),
+            )
+        return span
+
+
+def _without_content(variable: Variable) -> Variable:
+    return replace(variable, content="")
+
+
+def run(directory: Path, mode: Mode, *, processes: int | None = None, progress: Progress = lambda d, t: None) -> Path:
+    """Attribute every case, and return the file of results: one JSON object per line, in the order of the names."""
+    if not (directory / MANIFEST).exists():
+        raise BenchError(f"{directory} holds no {MANIFEST}: `memtrace-otel bench generate --out {directory}` first")
+    paths = sorted((directory / SPANS).glob("[!.]*"))
+    chunks = [paths[first : first + _CHUNK] for first in range(0, len(paths), _CHUNK)]
+    workers = min(processes or os.cpu_count() or 1, len(chunks) or 1)
+    found: list[dict[str, Any]] = []
+    if workers <= 1:
+        for chunk in chunks:
+            found += _attribute(chunk, mode)
+            progress(len(found), len(paths))
+    else:
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            for done in as_completed([pool.submit(_attribute, chunk, mode) for chunk in chunks]):
+                found += done.result()
+                progress(len(found), len(paths))
+    found.sort(key=lambda result: str(result["case"]))
+    path = directory / RESULTS / f"{mode.name}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    lines = [json.dumps({"mode": asdict(mode)}), *(json.dumps(result, ensure_ascii=False) for result in found)]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+def read_spans(path: Path) -> Iterator[OperationSpan]:
+    """Yield the spans of a case."""
+    for item in read_file(path):
+        if isinstance(item, OtlpBody):
+            yield from decode_request(item.body)
+
+
+def _attribute(paths: Sequence[Path], mode: Mode) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = []
+    for path in paths:
+        spans = mode.given(list(read_spans(path)))
+        started = time.perf_counter()
+        verdicts = attribute_trace(build_graph(spans))
+        seconds = time.perf_counter() - started
+        results.append(
+            {
+                "case": path.name.partition(".")[0],
+                "seconds": round(seconds, 4),
+                "verdicts": [_verdict(verdict) for verdict in verdicts],
+                "first_loss": first_loss(spans),
+            }
+        )
+    return results
+
+
+def _verdict(verdict: Verdict) -> Mapping[str, Any]:
+    operations = [(verdict.trace_id, verdict.span_id), *((a.trace_id, a.span_id) for a in verdict.alternatives)]
+    types = [verdict.failure_type, *(a.failure_type for a in verdict.alternatives)]
+    return {
+        "answer": verdict.failure.answer_span.origin,
+        "failure_type": str(verdict.failure_type),
+        "confidence": verdict.confidence,
+        "ranked": [
+            [str(type), make_origin(*ids) if ids[1] else ""] for type, ids in zip(types, operations, strict=True)
+        ],
+        "complete": verdict.complete,
+        "reason": verdict.reason,
+    }

@@ -1,0 +1,212 @@
+"""`bench`: a benchmark with known causes: generate cases, attribute them, score the verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from memtrace_otel.cli.errors import clear_errors, fail
+from memtrace_otel.cli.options import examples
+from memtrace_otel.cli.output import print_table, progress_bar
+from memtrace_otel.model.printable import printable_json
+
+_directory = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_as_json = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
+_processes = click.option("--processes", type=click.IntRange(1), help="Processes at work.  [default: one per core]")
+
+
+@click.group(
+    epilog=examples(
+        "memtrace-otel bench generate --out bench --cases 600",
+        "memtrace-otel bench run bench && memtrace-otel bench score bench",
+    )
+)
+def bench() -> None:
+    """Plant known faults, attribute the failed answers, and score the verdicts."""
+
+
+def _choices(kind: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[str, ...]]:
+    """Return a callback that checks the names of systems or faults, and gives all of them for none."""
+
+    def check(context: click.Context, parameter: click.Parameter, chosen: tuple[str, ...]) -> tuple[str, ...]:
+        from memtrace_otel.bench.faults import CODES
+        from memtrace_otel.bench.generate import SYSTEMS
+
+        known = CODES if kind == "fault" else SYSTEMS
+        if unknown := [name for name in chosen if name not in known]:
+            raise click.BadParameter(f"no such {kind}: {', '.join(unknown)} (known: {', '.join(known)})")
+        return tuple(dict.fromkeys(chosen)) or (known if kind == "fault" else known[:1])
+
+    return check
+
+
+def _span_of_counts(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:
+    low, _, high = text.partition("..")
+    try:
+        found = int(low), int(high or low)
+    except ValueError:
+        found = (0, 0)
+    if not 10 <= found[0] <= found[1] <= 20_000:
+        raise click.BadParameter("a number from 10 to 20000, or two of them such as 20..2000")
+    return found
+
+
+@bench.command(
+    epilog=examples(
+        "memtrace-otel bench generate --out bench --cases 1500 --seed 7",
+        "memtrace-otel bench generate --out long --cases 100 --messages 200..2000",
+        "memtrace-otel bench generate --out updates --fault U1 --fault U2 --cases 100",
+    )
+)
+@click.option(
+    "--out",
+    "directory",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory of the cases.",
+)
+@click.option(
+    "--system",
+    "systems",
+    multiple=True,
+    callback=_choices("system"),
+    help="Memory system, repeatable.  [default: spans]",
+)
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    callback=_choices("fault"),
+    help="Fault, such as E1, repeatable.  [default: all]",
+)
+@click.option("--cases", default=600, show_default=True, type=click.IntRange(1), help="Number of cases.")
+@click.option(
+    "--messages", default="20..60", show_default=True, callback=_span_of_counts, help="Messages of a conversation."
+)
+@click.option("--seed", default=1, show_default=True, help="The same seed gives the same files.")
+@_processes
+@clear_errors
+def generate(
+    directory: Path,
+    systems: tuple[str, ...],
+    faults: tuple[str, ...],
+    cases: int,
+    messages: tuple[int, int],
+    seed: int,
+    processes: int | None,
+) -> None:
+    """Write cases with one planted fault each, and healthy ones; go on where an earlier call was stopped.
+
+    A case is admitted when its answer is wrong with the fault and right without. `spans/` holds what the program
+    recorded, `truth/` what was planted; no label is in the spans.
+    """
+    from memtrace_otel.bench.generate import BenchError, Plan, generate
+
+    try:
+        with progress_bar("generate") as progress:
+            plan = Plan(seed, cases, systems, faults, messages)
+            written = generate(plan, directory, processes=processes, progress=progress)
+    except BenchError as error:
+        fail(str(error))
+    click.echo(f"{written} new cases in {directory}")
+
+
+@bench.command(epilog=examples("memtrace-otel bench run bench", "memtrace-otel bench run bench --evidence known"))
+@_directory
+@click.option("--method", default="rules", show_default=True, type=click.Choice(["rules"]), help="What attributes.")
+@click.option("--evidence", default="unknown", show_default=True, type=click.Choice(["known", "unknown"]),
+              help="Whether the messages that told the answer are named.")  # fmt: skip
+@click.option("--expected", default="known", show_default=True, type=click.Choice(["known", "unknown"]),
+              help="Whether the expected answer is given.")  # fmt: skip
+@click.option("--content", default="on", show_default=True, type=click.Choice(["on", "off"]),
+              help="Whether contents are captured.")  # fmt: skip
+@_processes
+@clear_errors
+def run(directory: Path, method: str, evidence: str, expected: str, content: str, processes: int | None) -> None:
+    """Attribute the failed answers of DIRECTORY in one mode; the results go to `results/` there."""
+    from memtrace_otel.bench.generate import BenchError
+    from memtrace_otel.bench.run import Mode, run
+
+    mode = Mode(method, evidence == "known", expected == "known", content == "on")
+    try:
+        with progress_bar(f"run {mode.name}") as progress:
+            path = run(directory, mode, processes=processes, progress=progress)
+    except BenchError as error:
+        fail(str(error))
+    click.echo(f"verdicts in {path}")
+
+
+@bench.command(epilog=examples("memtrace-otel bench score bench", "memtrace-otel bench score bench --json"))
+@_directory
+@_as_json
+@clear_errors
+def score(directory: Path, as_json: bool) -> None:
+    """Compare the results in DIRECTORY with what was planted, for every mode that was run."""
+    from memtrace_otel.bench.generate import BenchError
+    from memtrace_otel.bench.score import read_results, score
+
+    try:
+        found = {mode: score(outcomes) for mode, outcomes in read_results(directory).items()}
+    except BenchError as error:
+        fail(str(error))
+    if as_json:
+        click.echo(printable_json(found))
+        return
+    print_table(_overview(found))
+    for name in ("fault", "system", "wording", "language", "length"):
+        print_table(_by(name, found))
+
+
+_FIGURES: Mapping[str, str] = {
+    "type": "type",
+    "macro_f1": "macro-F1",
+    "operation_1": "operation",
+    "operation_2": "operation, top 2",
+    "joint": "type and operation",
+    "outside_precision": "judge/annotation precision",
+    "outside_recall": "judge/annotation recall",
+    "accused_healthy": "healthy runs accused",
+    "accused_right": "right answers accused",
+    "abstained": "abstained",
+    "calibration_error": "calibration error",
+    "coverage": "coverage at 90 % precision",
+    "seconds": "seconds per case",
+}
+
+
+def _overview(found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return the table of all figures, a column per mode; baselines below."""
+    table = Table("figure", *found, title="all cases")
+    first = next(iter(found.values()))
+    table.add_row("cases, of these failing", *(f"{s['all']['cases']}, {s['all']['failing']}" for s in found.values()))
+    for key, title in _FIGURES.items():
+        table.add_row(title, *(_cell(s["all"][key]) for s in found.values()))
+    table.add_section()
+    for name in first["baselines"]:
+        table.add_row(f"{name}: type", *(_cell(s["baselines"][name]["type"]) for s in found.values()))
+    return table
+
+
+def _by(name: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return the share of right verdicts (type, and operation where one is at fault) by a property of the cases."""
+    table = Table(name, "failing", *found, title=f"right verdicts by {name}")
+    first = next(iter(found.values()))
+    for value, figures in first["by"][name].items():
+        cells = [s["by"][name][value] for s in found.values()]
+        shown = [_cell(c["right"] if c["failing"] else c["accused_healthy"]) for c in cells]
+        table.add_row(value if figures["failing"] else f"{value} (accused)", str(figures["failing"]), *shown)
+    return table
+
+
+def _cell(figure: Mapping[str, Any] | float | None) -> str:
+    if figure is None:
+        return "-"
+    if not isinstance(figure, Mapping):
+        return f"{figure:.3f}"
+    if figure["share"] is None:
+        return "-"
+    return f"{figure['share']:.1%} [{figure['low']:.0%}, {figure['high']:.0%}]"
