@@ -12,13 +12,8 @@ import pytest
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.sources import SqliteStore
-from memtrace_otel.testing import (
-    DurableContract,
-    Fill,
-    FillRecords,
-    RecordContract,
-    StoreContract,
-)
+from memtrace_otel.testing import Fill, RecordContract
+from tests.contract.stores import DurableContract, StoreContract
 
 
 class TestSqliteStore(StoreContract):
@@ -34,7 +29,7 @@ class TestSqliteStore(StoreContract):
 
 class TestRecordsOfSqliteStore(RecordContract):
     @pytest.fixture
-    def fill(self, tmp_path: Path) -> Iterator[FillRecords]:
+    def fill(self, tmp_path: Path) -> Iterator[Fill]:
         def fill(*requests: Sequence[OperationSpan]) -> SqliteStore:
             for spans in requests:
                 store.add_request(encode_request(spans))

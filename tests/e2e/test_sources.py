@@ -17,7 +17,7 @@ from memtrace_otel import settings
 from memtrace_otel.model import Event, Link, OperationSpan, Variable, make_origin
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.sources import RemoteSource, open_source
-from memtrace_otel.testing import Fill, FillRecords, RecordContract, SourceContract, contract_span
+from memtrace_otel.testing import Fill, RecordContract, SourceContract, contract_span
 from tests.e2e.backends.jaeger import Jaeger, running_jaeger
 from tests.e2e.backends.service import wait_for
 from tests.e2e.backends.tempo import QUICK, Tempo, running_tempo
@@ -50,7 +50,7 @@ def filler(source: RemoteSource, endpoint: str, beginning: int, headers: dict[st
 class BackendContract(SourceContract, RecordContract):
     """What holds for a backend, too."""
 
-    def test_clocks_that_jumped_stop_nothing(self, fill: Fill) -> None:
+    def test_spans_with_jumping_clocks_are_found(self, fill: Fill) -> None:
         """What is dated more than an hour ahead is found by its id alone."""
         spans = [contract_span(1, 1, 0), contract_span(1, 2, 1), contract_span(1, 3, 9_000_000_000)]
         source = fill([spans[2]], [spans[0]], [spans[1]], [contract_span(2, 4, 2)])
@@ -81,13 +81,13 @@ def badger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
 class JaegerContract(BackendContract):
     """Its searches tell no elements of lists apart: what all spans would have to be looked through for is not found."""
 
-    def test_who_read_what_a_failed_write_left_is_found(self, fill: FillRecords) -> None:
+    def test_readers_of_a_failed_write_are_found(self, fill: Fill) -> None:
         source = fill()
         with pytest.raises(AssertionError):
-            super().test_who_read_what_a_failed_write_left_is_found(fill)
+            super().test_readers_of_a_failed_write_are_found(fill)
         assert source.incomplete
 
-    def test_writers_are_found_by_ref(self, fill: FillRecords) -> None:
+    def test_writers_are_found_by_ref(self, fill: Fill) -> None:
         source = fill([self.written(1, self.unique)])
         assert source.writers(self.unique) == []
         assert source.incomplete
@@ -148,7 +148,7 @@ class TestTempo(BackendContract):
         source = open_source(f"tempo+{tenants.url}")
         return filler(source, tenants.otlp_http, time.time_ns() - MINUTE, headers)
 
-    def test_clocks_that_jumped_stop_nothing(self, fill: Fill) -> None:
+    def test_spans_with_jumping_clocks_are_found(self, fill: Fill) -> None:
         """Tempo counts seconds in 32 bits: what is past 2106 is found by its id alone."""
         spans = [contract_span(1, 1, 0), contract_span(1, 2, 1), contract_span(1, 3, 9_000_000_000)]
         assert fill([spans[2]], [spans[0]], [spans[1]]).trace(spans[0].trace_id) == spans

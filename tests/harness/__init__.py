@@ -1,20 +1,11 @@
-"""Contract suites for our own instrumentors: the public ones, broken hooks, ways of calling a system."""
+"""Contract suites for our instrumentors: the public contract, fault injection, ways of calling a system."""
 
 # ruff: noqa: E402
 import pytest
 
-pytest.register_assert_rewrite(*(f"tests.harness.{name}" for name in ("contract", "harmless", "ways")))
+pytest.register_assert_rewrite(*(f"tests.harness.{name}" for name in ("harmless", "ways")))
 
-from memtrace_otel.testing import (
-    AsyncProgram,
-    ExploringProgram,
-    Program,
-    ReentrantProgram,
-    StreamingProgram,
-    violations,
-)
-from tests.harness.contract import InstrumentorContract
-from tests.harness.harmless import HarmlessContract
+from tests.harness.harmless import HarmlessContract, InstrumentorContract
 from tests.harness.ways import (
     CancelledContract,
     ReentrantContract,
@@ -24,17 +15,11 @@ from tests.harness.ways import (
 )
 
 __all__ = [
-    "AsyncProgram",
     "CancelledContract",
-    "ExploringProgram",
     "HarmlessContract",
     "InstrumentorContract",
-    "Program",
     "ReentrantContract",
-    "ReentrantProgram",
     "StreamedContract",
-    "StreamingProgram",
     "SynchronousContract",
     "ThreadedContract",
-    "violations",
 ]

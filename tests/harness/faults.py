@@ -1,15 +1,15 @@
-"""Makes every hook of an instrumentor misbehave: proof that observing never harms.
-
-A redaction callback or an exporter may wait for ever: the faults of `ENDLESS_FAULTS` do so, and hold nothing up.
-"""
+"""Faults for instrumentors: steps and functions that raise, return garbage or never return."""
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from functools import wraps
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from memtrace_otel.instrumentation import base
 from memtrace_otel.instrumentation.steps import Call, Step, StepFunction
 
 STEP_FAULTS = ("raise before", "raise after", "garbage before", "garbage after")
-"""What is done to the steps."""
+"""Faults of the steps, before or after the observed call."""
 SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "tracer raises": ((Tracer, "start_span"),),
     "span raises": tuple((Span, name) for name in ("set_attribute", "set_attributes", "add_link", "set_status", "end")),
@@ -33,34 +33,40 @@ SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "origins raise": ((OriginTable, "find"), (OriginTable, "newest"), (OriginTable, "publish")),
     "settings raise": ((operations, "config"),),
 }
-"""What the steps stand on, by the names that raise."""
+"""Functions that the steps call, which raise."""
 ENDLESS_FAULTS = ("redaction hangs", "exporter hangs")
-"""What never answers until the test is over."""
+"""Callbacks that do not return before the end of the test."""
 FAULTS = (*STEP_FAULTS, *SEAM_FAULTS, *ENDLESS_FAULTS)
 
 
+Function = tuple[str, Any, str]
+"""A function of an instrumentor: its full name, its owner (module or class) and its name there."""
+
+
 class HookError(Exception):
-    """What a broken hook raises."""
+    """The error of a broken function."""
 
 
 class Hits:
-    """How often each hook met the fault, and the steps that stand ready to be met."""
+    """The number of times that the fault happened, by function."""
 
     def __init__(self) -> None:
         self.met: Counter[str] = Counter()
-        self.placed: set[str] = set()
 
     def wait(self, seconds: float = 3.0) -> None:
-        """Until the fault was met: some hooks do their work in a thread. AssertionError when it never is."""
+        """Wait for the first fault, which may happen in a thread. Raises AssertionError when no fault happened."""
         end = time.monotonic() + seconds
         while not self.met:
             if time.monotonic() > end:
-                raise AssertionError("the fault was never met")
+                raise AssertionError("the fault did not happen")
             time.sleep(0.01)
 
 
 def inject(fault: str, monkeypatch: pytest.MonkeyPatch, provider: TracerProvider, undo: ExitStack) -> Hits:
-    """Break what the steps stand on, and all steps that are wrapped from now on; `undo` is closed after the test."""
+    """Inject a fault into the steps that are wrapped afterwards, or into the functions that steps call.
+
+    The caller closes `undo` after the test.
+    """
     hits = Hits()
     if fault in SEAM_FAULTS:
         for owner, name in SEAM_FAULTS[fault]:
@@ -72,20 +78,14 @@ def inject(fault: str, monkeypatch: pytest.MonkeyPatch, provider: TracerProvider
     make = base.observed
 
     def observed(step: StepFunction, owner: base.Patches) -> Callable[..., Any]:
-        hits.placed.add(name_of(step))
         return make(_broken(step, fault, hits.met), owner)
 
     monkeypatch.setattr(base, "observed", observed)
     return hits
 
 
-def name_of(step: StepFunction) -> str:
-    """Module and name of a step."""
-    return f"{step.__module__}.{getattr(step, '__name__', 'step')}"
-
-
 def _raising(original: Callable[..., Any], name: str, met: Counter[str]) -> Callable[..., Any]:
-    """Raises, but not for spans and tracers of the observed program itself."""
+    """A function that raises, except for the spans and tracers of the observed program."""
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], Span | Tracer) and not _is_ours(args[0]):
@@ -121,11 +121,11 @@ def _hang_for_ever(
         undo.callback(processor.shutdown, 0.0)
     use_config(None)
     undo.callback(use_config, None)
-    undo.callback(over.set)  # first, so that nobody waits any more
+    undo.callback(over.set)  # runs first: ends the waits
 
 
 class _Silent(SpanExporter):
-    """A collector that takes what it is sent and does not answer."""
+    """An exporter that does not return."""
 
     def __init__(self, hang: Callable[[], Any]) -> None:
         self._hang = hang
@@ -136,34 +136,87 @@ class _Silent(SpanExporter):
 
 
 def _broken(step: StepFunction, fault: str, met: Counter[str]) -> StepFunction:
-    name = name_of(step)
+    name = f"{step.__module__}.{getattr(step, '__name__', 'step')}"
 
     def broken(call: Call[Any]) -> Step:
         if fault != "garbage before":
             return misbehave(call)
         met[name] += 1
-        next(step(call), None)  # what it has opened stays open
+        next(step(call), None)  # its operation stays open
         return cast(Step, "no step at all")
 
     def misbehave(call: Call[Any]) -> Step:
         running = step(call)
         if fault.endswith("before"):
             met[name] += 1
-            next(running, None)  # half of its work is done
+            next(running, None)
             raise HookError(name)
         try:
             next(running)
         except StopIteration:
-            return  # it records nothing of this call
+            return  # the step records nothing
         returned = yield
         if fault.endswith("after"):
             met[name] += 1
         if fault == "raise after":
             raise HookError(name)
-        while fault == "garbage after":  # a step that never comes to its end
+        while fault == "garbage after":  # a step that never ends
             yield cast(None, object())
         with suppress(StopIteration):
             running.send(returned)
 
     broken.__name__, broken.__module__ = getattr(step, "__name__", "step"), step.__module__
     return broken
+
+
+def functions_of(package: str) -> Iterator[Function]:
+    """The plain functions and methods of the modules of a package.
+
+    Generators, coroutines and dunder methods are left out: they pass on items of the observed program.
+    """
+    for name, module in list(sys.modules.items()):
+        if name == package or name.startswith(f"{package}."):
+            classes = [value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == name]
+            for owner in (module, *classes):
+                for called, function in list(vars(owner).items()):
+                    if _is_plain(function) and function.__module__ == name and not called.startswith("__"):
+                        yield f"{name.removeprefix('memtrace_otel.')}:{function.__qualname__}", owner, called
+
+
+def break_each_once(functions: list[Function], monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Let each function raise at its first call; returns the names of the functions that raised, as they raise."""
+    raised: set[str] = set()
+
+    def broken(place: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if place in raised:
+                return function(*args, **kwargs)
+            raised.add(place)
+            raise HookError(place)
+
+        return call
+
+    for place, owner, name in functions:
+        _replace(owner, name, broken(place, cast("Callable[..., Any]", vars(owner)[name])), monkeypatch)
+    return raised
+
+
+def _replace(owner: Any, name: str, new: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace a function in its owner and in every module of ours that imported the function by name."""
+    old = cast(object, vars(owner)[name])
+    monkeypatch.setattr(owner, name, new)
+    if not inspect.ismodule(owner):
+        return
+    for module in [module for at, module in list(sys.modules.items()) if at.startswith("memtrace_otel.")]:
+        for called, value in list(vars(module).items()):
+            if value is old:
+                monkeypatch.setattr(module, called, new)
+
+
+def _is_plain(value: Any) -> bool:
+    if not inspect.isfunction(value) or hasattr(value, "__wrapped__"):
+        return False
+    return not (
+        inspect.isgeneratorfunction(value) or inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
+    )

@@ -1,7 +1,4 @@
-"""The ways of using a memory system, a contract for each: no program goes all of them.
-
-An instrumentor's classes of tests go every one (`InstrumentorContract.test_no_way_of_using_it_is_left_out`).
-"""
+"""Contracts for the ways of calling a memory system: sync, cancelled, streamed, threaded, reentrant."""
 
 from __future__ import annotations
 
@@ -15,27 +12,24 @@ from opentelemetry.sdk.trace import TracerProvider
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, variable_ref
 from memtrace_otel.semconv import RefKind
+from memtrace_otel.testing.fixtures import Observed
 from memtrace_otel.testing.instrumentors import assert_turns_are_apart
-from memtrace_otel.testing.programs import (
+from memtrace_otel.testing.programs import Factory, Started, play
+from memtrace_otel.testing.spans import violations
+from tests.harness.programs import (
     AsyncFactory,
-    Factory,
     ReentrantFactory,
-    Started,
     StreamFactory,
     at_once,
     finished,
-    play,
     reentered,
     streamed,
     wait_until,
 )
-from memtrace_otel.testing.spans import violations
-from tests.harness.faults import FAULTS, Hits
-from tests.harness.harmless import Breakable
 
 
-class SynchronousContract(Breakable):
-    """For systems that are called without an event loop."""
+class SynchronousContract(Observed):
+    """For systems whose calls need no event loop."""
 
     def test_calls_without_an_event_loop_are_recorded_the_same(
         self, program: Factory, instrument: Callable[[], None], spans: Started
@@ -49,8 +43,8 @@ class SynchronousContract(Breakable):
         assert alone == sorted(span.name for span in spans.ours) != []
 
 
-class CancelledContract(Breakable):
-    """For asynchronous systems, whose calls can be cancelled. A program has `hang`."""
+class CancelledContract(Observed):
+    """For asynchronous systems. A program has `hang`."""
 
     def test_a_cancelled_call_ends_its_spans(
         self, program: AsyncFactory, instrument: Callable[[], None], spans: Started
@@ -75,8 +69,8 @@ class CancelledContract(Breakable):
         assert len(spans.started) == len(spans.ended)
 
 
-class StreamedContract(Breakable):
-    """For systems whose answers come in pieces. A program has `stream`."""
+class StreamedContract(Observed):
+    """For systems that stream answers. A program has `stream`."""
 
     def test_a_stream_is_the_same_and_recorded_whole(
         self, program: StreamFactory, instrument: Callable[[], None], spans: Started
@@ -90,8 +84,8 @@ class StreamedContract(Breakable):
         assert len(spans.started) == len(spans.ended)
 
 
-class ThreadedContract(Breakable):
-    """For systems that are called from several threads."""
+class ThreadedContract(Observed):
+    """For systems that several threads call."""
 
     threads = 4
 
@@ -127,13 +121,13 @@ class ThreadedContract(Breakable):
         assert_turns_are_apart(spans, turns=self.threads, size=expected)
 
 
-class ReentrantContract(Breakable):
-    """For systems that call what the program gives them. A program has `reenter`."""
+class ReentrantContract(Observed):
+    """For systems that call back into the program. A program has `reenter`."""
 
     nests: bool = True
-    """Whether the search runs below the write: in its thread or task, and as an operation of its own."""
+    """Whether the search inside the write is an operation below the operation of the write."""
     goes_on: bool = False
-    """Whether the system works on below an operation that has returned, in the background."""
+    """Whether the system works on in the background below an operation that has returned."""
 
     def test_a_call_from_inside_a_call_is_below_it(
         self, program: ReentrantFactory, instrument: Callable[[], None], spans: Started
@@ -155,22 +149,3 @@ class ReentrantContract(Breakable):
             if not self.goes_on or span in searches:
                 assert (span.end_time or 0) <= (around.end_time or 0), (around.name, span.name)
         assert bool(searches) or not self.nests
-
-    @pytest.mark.parametrize("fault", FAULTS)
-    def test_no_hook_of_ours_can_hurt_inside_a_call(
-        self, program: ReentrantFactory, instrument: Callable[[], None], fault: str, broken: Callable[[str], Hits]
-    ) -> None:
-        untraced = finished(reentered(program))
-        broken(fault)
-        instrument()
-        assert finished(reentered(program)) == untraced
-
-
-WAYS: tuple[type[Breakable], ...] = (
-    SynchronousContract,
-    CancelledContract,
-    ThreadedContract,
-    StreamedContract,
-    ReentrantContract,
-)
-"""What every instrumentor is put to, by one of its classes of tests or another."""

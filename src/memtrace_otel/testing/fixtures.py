@@ -18,19 +18,15 @@ from memtrace_otel.testing.programs import Started
 
 
 class Observed:
-    """The fixtures of every contract here. The subclass names its `instrumentor` and has a fixture `program`."""
+    """The fixtures of the contracts. The subclass names its `instrumentor` and has a fixture `program`."""
 
     instrumentor: type[BaseInstrumentor]
-    config: pytest.Config
     reading: tuple[str, str] = (OpKind.RETRIEVE, Role.HIT)
     """Kind of the operation that reads memory, and the role in which it reads records."""
-    wraps_nothing: bool = False
-    """True for an instrumentor that replaces no name: it gives the system a callback, say."""
 
     @pytest.fixture(autouse=True)
-    def default_settings(self, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> Iterator[None]:
-        """Content capture off unless a test asks for it; nothing remembered of another test."""
-        self.config = pytestconfig
+    def default_settings(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Content capture off by default; no state of another test."""
         monkeypatch.delenv(settings.CAPTURE_CONTENT.env, raising=False)
         use_config(None)
         origins().forget()
@@ -40,7 +36,7 @@ class Observed:
 
     @pytest.fixture
     def spans(self) -> Started:
-        """What is recorded while `instrumented`."""
+        """The spans recorded by `provider`."""
         return Started()
 
     @pytest.fixture
@@ -52,26 +48,17 @@ class Observed:
 
     @pytest.fixture
     def instrument(self, provider: TracerProvider) -> Iterator[Callable[[], None]]:
-        """Instruments when called; undone at the end of the test."""
+        """A function that instruments; undone at the end of the test."""
         yield lambda: self.instrumentor().instrument(tracer_provider=provider, skip_dep_check=True)
         if self.instrumentor().is_instrumented_by_opentelemetry:
             self.instrumentor().uninstrument()
 
     def places(self) -> list[tuple[Any, str]]:
-        """What is wrapped now: owners and names. For an instrumentor without `patches` the subclass says it."""
+        """The replaced functions, as owners and names. An instrumentor without `patches` needs an override."""
         patches: Any = getattr(self.instrumentor(), "patches", None)
         return patches.wrapped() if patches is not None else []
 
-    def known_places(self) -> list[tuple[Any, str]]:
-        """The same, and not nothing for want of knowing."""
-        places = self.places()
-        assert places or self.wraps_nothing, (
-            f"nothing tells what {self.instrumentor.__name__} wraps, so nothing could be checked: "
-            "let `places` return it, or set `wraps_nothing = True`"
-        )
-        return places
-
 
 def own(owner: Any, name: str) -> object:
-    """The attribute in the namespace of a class or module itself."""
+    """The attribute in the namespace of a class or module, without base classes."""
     return cast(dict[str, object], vars(owner)).get(name)

@@ -6,9 +6,8 @@
         @pytest.fixture
         def program(self, tmp_path): ...      # returns a factory: every call makes a fresh `Program`
 
-A `Program` is a small application of the observed system on scripted models. Its methods are coroutine functions; those
-of a synchronous system just call it. The other `WAYS` of using a system (`memtrace_otel.testing.ways`) are contracts of
-their own, since no program goes them all: each is derived from, or named in `elsewhere` or `cannot`.
+A `Program` is a small application of the observed system on scripted models. The methods of a program are coroutine
+functions; for a synchronous system the coroutines only call the system. A subclass sets an impossible test to None.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from memtrace_otel.testing.spans import violations
 
 
 class InstrumentorContract(LineageContract):
-    """What every instrumentor promises. The subclass names its `instrumentor` and has a fixture `program`."""
+    """The promises of every instrumentor. The subclass names its `instrumentor` and has a fixture `program`."""
 
     entry_point: str = ""
-    """Name under `opentelemetry_instrumentor`, '' for an instrumentor that is not loaded by name."""
+    """Name in the group `opentelemetry_instrumentor`; '' without an entry point."""
 
-    # --- what is recorded ------------------------------------------------------------------------------------------
+    # --- spans -----------------------------------------------------------------------------------------------------
     def test_spans_keep_the_wire_contract(
         self, program: Factory, instrument: Callable[[], None], spans: Started
     ) -> None:
@@ -48,13 +47,15 @@ class InstrumentorContract(LineageContract):
         assert self.reading[0] in kinds, kinds
         assert len(spans.started) == len(spans.ended)
 
-    def test_contents_stay_inside(self, program: Factory, instrument: Callable[[], None], spans: Started) -> None:
+    def test_contents_are_off_by_default(
+        self, program: Factory, instrument: Callable[[], None], spans: Started
+    ) -> None:
         instrument()
         asyncio.run(play(program))
         assert spans.ours
         assert [span.name for span in spans.ours if SECRET in span.to_json()] == []
 
-    def test_contents_are_shown_when_asked(
+    def test_contents_are_recorded_when_captured(
         self, program: Factory, instrument: Callable[[], None], spans: Started, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(settings.CAPTURE_CONTENT.env, "SPAN_ONLY")
@@ -63,7 +64,7 @@ class InstrumentorContract(LineageContract):
         asyncio.run(play(program))
         assert any(SECRET in span.to_json() for span in spans.ours)
 
-    # --- what the program sees -------------------------------------------------------------------------------------
+    # --- results and errors ---------------------------------------------------------------------------------------
     def test_results_are_the_same(self, program: Factory, instrument: Callable[[], None], spans: Started) -> None:
         untraced = asyncio.run(play(program))
         instrument()
@@ -92,12 +93,12 @@ class InstrumentorContract(LineageContract):
         asyncio.run(play(program))
         assert sorted(span.name for span in spans.ours) == once
 
-    def test_uninstrument_gives_the_originals_back(
+    def test_uninstrument_restores_the_originals(
         self, program: Factory, instrument: Callable[[], None], spans: Started
     ) -> None:
         instrument()
         asyncio.run(play(program))
-        places = self.known_places()
+        places = self.places()
         wrapped = {(repr(owner), name): own(owner, name) for owner, name in places}
         self.instrumentor().uninstrument()
         assert [place for place in places if own(*place) is wrapped[repr(place[0]), place[1]]] == []
@@ -117,7 +118,7 @@ class InstrumentorContract(LineageContract):
         asyncio.run(suppressed())
         assert spans.ours == []
 
-    def test_it_is_loaded_by_its_name(self) -> None:
+    def test_the_entry_point_loads_the_instrumentor(self) -> None:
         if self.entry_point:
             (found,) = entry_points(group="opentelemetry_instrumentor", name=self.entry_point)
             assert found.load() is self.instrumentor
@@ -144,7 +145,7 @@ class InstrumentorContract(LineageContract):
 
 
 def assert_turns_are_apart(spans: Started, *, turns: int, size: int) -> None:
-    """Each of so many turns, all of equal texts, has so many operations, and none read a variable of another turn."""
+    """There are `turns` traces of `size` operations each, and no operation reads a variable of another trace."""
     operations = recorded(spans)
     traces = {span.trace_id for span in operations if span.name == "turn"}
     assert len(traces) == turns

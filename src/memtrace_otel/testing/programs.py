@@ -1,12 +1,9 @@
-"""Small applications of a memory system, and what is done with them under the contract of instrumentors."""
+"""Small applications of a memory system, run by the contract of instrumentors."""
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
@@ -14,13 +11,10 @@ from memtrace_otel import semconv
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request
 
-T = TypeVar("T")
-
 SECRET = "zanzibar"
-"""A word of every text given to a program: with content capture off it is on no span."""
+"""A word of every text given to a program; no span shows the word while contents are off."""
 TEXTS = (f"My cat {SECRET} sleeps on the red sofa.", f"My dog {SECRET} likes the garden.")
 QUERY = f"Where does the cat {SECRET} sleep?"
-_HANGING_SECONDS = 300.0  # a slow system on a starved machine is not done in one minute
 
 
 class Program(Protocol):
@@ -31,58 +25,23 @@ class Program(Protocol):
         ...
 
     async def read(self, query: str) -> object:
-        """Search the memory; return what an application would see. After the two texts, at least one is found."""
+        """Search the memory; return what an application would see. After both writes the search has a hit."""
         ...
 
     async def fail(self) -> object:
-        """Make a wrapped call of the system raise an error of its own."""
+        """Make a wrapped call of the system raise an error of the system."""
         ...
 
     async def close(self) -> None:
-        """Let go of what the program holds."""
-        ...
-
-
-class AsyncProgram(Program, Protocol):
-    """A program whose system is asynchronous, so that its calls can be cancelled."""
-
-    async def hang(self) -> object:
-        """Make a wrapped call that waits (a model that does not answer) until it is cancelled."""
-        ...
-
-
-class StreamingProgram(Program, Protocol):
-    """A program whose system answers piece by piece."""
-
-    async def stream(self, query: str) -> list[object]:
-        """Ask and read the whole stream; return its pieces of text."""
-        ...
-
-
-class ExploringProgram(Program, Protocol):
-    """A program that can use the whole of its system."""
-
-    async def explore(self) -> object:
-        """Every call that is wrapped and that writing and reading do not lead to; return what an application sees."""
-        ...
-
-
-class ReentrantProgram(Program, Protocol):
-    """A program whose system calls something of the program's: a model, an embedder, a tool, a callback."""
-
-    async def reenter(self, text: str, query: str) -> object:
-        """Write `text`, and in what the system calls on the way search for `query`; return what both gave."""
+        """Release the resources of the program."""
         ...
 
 
 Factory = Callable[[], Program]
-AsyncFactory = Callable[[], AsyncProgram]
-StreamFactory = Callable[[], StreamingProgram]
-ReentrantFactory = Callable[[], ReentrantProgram]
 
 
 class Started(SpanProcessor):
-    """Keeps what was started and what was ended."""
+    """Keeps the started and the ended spans."""
 
     def __init__(self) -> None:
         self.started: list[Span] = []
@@ -101,58 +60,24 @@ class Started(SpanProcessor):
         return sorted(spans, key=lambda span: span.start_time or 0)
 
 
-async def go_on() -> None:
-    """Wait for nobody."""
-
-
-async def play(program: Factory, pause: Callable[[], Awaitable[object]] = go_on) -> list[object]:
-    """A whole run of a fresh program: two texts written, one question asked; what the application saw. It pauses
-    before each, so that runs at the same time can take turns."""
+async def play(program: Factory, pause: Callable[[], Awaitable[object]] | None = None) -> list[object]:
+    """Run a fresh program: write two texts, ask one question; returns the results. `pause` is awaited before each."""
     application = program()
     seen: list[object] = []
     try:
         for text in TEXTS:
-            await pause()
+            if pause is not None:
+                await pause()
             seen.append(await application.write(text))
-        await pause()
+        if pause is not None:
+            await pause()
         return [*seen, await application.read(QUERY)]
     finally:
         await application.close()
 
 
-async def explored(program: Factory) -> list[object]:
-    """The same, and all that the program can do besides."""
-    application = program()
-    try:
-        seen = [await application.write(text) for text in TEXTS]
-        seen.append(await application.read(QUERY))
-        if hasattr(application, "explore"):
-            seen.append(await cast(ExploringProgram, application).explore())
-        return seen
-    finally:
-        await application.close()
-
-
-async def streamed(program: StreamFactory) -> list[object]:
-    """The pieces of one streamed answer of a fresh program."""
-    application = program()
-    try:
-        return await application.stream(QUERY)
-    finally:
-        await application.close()
-
-
-async def reentered(program: ReentrantFactory) -> list[object]:
-    """What a fresh program that knows one text saw of a search inside of a write."""
-    application = program()
-    try:
-        return [await application.write(TEXTS[0]), await application.reenter(TEXTS[1], QUERY)]
-    finally:
-        await application.close()
-
-
 async def failure(program: Factory) -> BaseException:
-    """The error that a fresh program's failing call raises."""
+    """The error of the failing call of a fresh program."""
     application = program()
     try:
         await application.fail()
@@ -163,48 +88,8 @@ async def failure(program: Factory) -> BaseException:
     raise AssertionError("the failing call of the program did not raise")
 
 
-async def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Poll `condition`."""
-    for _ in range(int(seconds / 0.01)):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("waited in vain")
-
-
 def recorded(spans: Started) -> list[OperationSpan]:
-    """The recorded spans as they look behind the wire."""
+    """The recorded spans as operations, encoded and decoded."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
     return decode_request(encode_spans(spans.ended).SerializeToString())
-
-
-def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing, without an event loop; AssertionError when it waits."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        return cast(T, end.value)
-    work.close()
-    raise AssertionError("the program waits: its system is not synchronous")
-
-
-def finished(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a thread of its own; AssertionError when it has not come to its end in five minutes."""
-    returned: list[T] = []
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            returned.append(asyncio.run(work))
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
-    thread.start()
-    thread.join(_HANGING_SECONDS)
-    if raised:
-        raise raised[0]
-    if not returned:
-        raise AssertionError("the program hangs")
-    return returned[0]

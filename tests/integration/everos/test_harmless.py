@@ -23,7 +23,7 @@ from tests.integration.everos.host import Everos, until
 from tests.integration.everos.models import EverosModels
 from tests.integration.everos.test_agents import METHODS as AGENT_METHODS
 from tests.integration.everos.test_agents import trajectory
-from tests.integration.everos.test_contract import CARRIERS, Diary
+from tests.integration.everos.test_contract import Diary
 from tests.integration.everos.test_search import METHODS
 
 QUESTION = "Where does the cat sleep?"
@@ -108,9 +108,7 @@ def _told(found: Any) -> list[str]:
 
 class TestEverything(HarmlessContract):
     instrumentor = EverosInstrumentor
-    in_parts = False
     outcomes = 4
-    carriers = CARRIERS
 
     @pytest.fixture
     def program(self, everos: Everos, no_token_counts: None) -> Iterator[Callable[[], Life]]:

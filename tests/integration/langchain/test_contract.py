@@ -17,15 +17,12 @@ from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
 from tests.harness import (
     CancelledContract,
     InstrumentorContract,
-    ReentrantContract,
-    StreamedContract,
     SynchronousContract,
     ThreadedContract,
 )
 from tests.integration.langchain.conftest import Hashed, by_line
 
 _numbers = itertools.count()
-_FOLDER = "tests.integration.langchain"
 
 
 def in_memory(embedding: Hashed) -> Any:
@@ -84,14 +81,6 @@ STORES = {"in memory": in_memory, "chroma": chroma}
 class Contract(InstrumentorContract, ThreadedContract):
     instrumentor = LangChainInstrumentor
     entry_point = "memtrace_langchain"
-    in_parts = False  # test_whole_contract.py
-    beyond = f"{_FOLDER}.test_whole_contract:TestWhole"
-    elsewhere = {
-        SynchronousContract: "TestLangChain",
-        CancelledContract: "TestAsyncLangChain",
-        StreamedContract: f"{_FOLDER}.test_streams:TestStreams",
-        ReentrantContract: f"{_FOLDER}.test_whole_contract:TestWhole",
-    }
 
 
 class TestLangChain(Contract, SynchronousContract):

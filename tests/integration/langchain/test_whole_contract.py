@@ -21,9 +21,7 @@ from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,
-    StreamedContract,
     SynchronousContract,
-    ThreadedContract,
 )
 from tests.integration.langchain.conftest import Notes
 from tests.integration.langchain.test_contract import AsyncRag, Rag, chroma
@@ -142,12 +140,6 @@ class AsyncWhole(AsyncRag, Whole):
 
 class Contract(InstrumentorContract, ReentrantContract):
     instrumentor = LangChainInstrumentor
-    elsewhere = {
-        SynchronousContract: "TestWhole",
-        CancelledContract: "TestAsyncWhole",
-        ThreadedContract: "tests.integration.langchain.test_contract:TestLangChain",
-        StreamedContract: "tests.integration.langchain.test_streams:TestStreams",
-    }
 
 
 class TestWhole(Contract, SynchronousContract):

@@ -18,7 +18,6 @@ from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,
-    StreamedContract,
     SynchronousContract,
     ThreadedContract,
 )
@@ -190,14 +189,6 @@ class AsyncThread(Thread):
 class Contract(InstrumentorContract, ThreadedContract):
     instrumentor = LangGraphInstrumentor
     entry_point = "memtrace_langgraph"
-    in_parts = False  # TestWhole
-    beyond = "TestWhole"
-    elsewhere = {
-        SynchronousContract: "TestLangGraph",
-        CancelledContract: "TestAsyncLangGraph",
-        StreamedContract: "tests.integration.langgraph.test_streams:TestStreams",
-        ReentrantContract: "TestWhole",
-    }
 
 
 class TestLangGraph(Contract, SynchronousContract):
@@ -213,7 +204,7 @@ class TestAsyncLangGraph(Contract, CancelledContract):
 
 
 class TestThread(Contract, SynchronousContract):
-    unasked = "a thread is read whole"
+    test_a_search_reads_its_query = None  # a thread is read whole
 
     @pytest.fixture
     def program(self) -> Callable[[], Any]:
@@ -221,7 +212,7 @@ class TestThread(Contract, SynchronousContract):
 
 
 class TestAsyncThread(Contract, CancelledContract):
-    unasked = TestThread.unasked
+    test_a_search_reads_its_query = None  # a thread is read whole
 
     @pytest.fixture
     def program(self) -> Callable[[], Any]:
@@ -230,11 +221,6 @@ class TestAsyncThread(Contract, CancelledContract):
 
 class TestWhole(InstrumentorContract, CancelledContract, ReentrantContract):
     instrumentor = LangGraphInstrumentor
-    elsewhere = {
-        SynchronousContract: "TestLangGraph",
-        ThreadedContract: "TestLangGraph",
-        StreamedContract: "tests.integration.langgraph.test_streams:TestStreams",
-    }
 
     @pytest.fixture
     def program(self) -> Callable[[], WholeNotes]:

@@ -24,18 +24,12 @@ from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,
-    StreamedContract,
     SynchronousContract,
     ThreadedContract,
 )
 from tests.integration.langchain.conftest import ChatStub, Hashed
 from tests.integration.langmem.conftest import CONFIG, OWNER, remembers
 
-_LANGCHAIN = "chat", "loaders", "retrieval", "runs", "splitters", "stores"
-BEYOND = {
-    **dict.fromkeys(_LANGCHAIN, "tests.integration.langchain.test_whole_contract:TestWhole"),
-    **dict.fromkeys(("checkpoints", "store"), "tests.integration.langgraph.test_contract:TestWhole"),
-}
 PARTS = (LangMemInstrumentor, LangGraphInstrumentor, LangChainInstrumentor)
 
 
@@ -148,9 +142,6 @@ def programs(kind: type[Memories]) -> Iterator[Callable[[], Memories]]:
 
 class Contract(InstrumentorContract, ThreadedContract, ReentrantContract):
     instrumentor = Together  # pyright: ignore
-    beyond = BEYOND
-    elsewhere = {SynchronousContract: "TestLangMem", CancelledContract: "TestAsyncLangMem"}
-    cannot = {StreamedContract: "its managers are runnables that return the memories they made, whole"}
 
 
 class TestLangMem(Contract, SynchronousContract):
@@ -158,7 +149,7 @@ class TestLangMem(Contract, SynchronousContract):
     def program(self) -> Iterator[Callable[[], Memories]]:
         yield from programs(Memories)
 
-    def test_it_is_loaded_by_its_name(self) -> None:
+    def test_the_entry_point_loads_the_instrumentor(self) -> None:
         (found,) = entry_points(group="opentelemetry_instrumentor", name="memtrace_langmem")
         assert found.load() is LangMemInstrumentor
 

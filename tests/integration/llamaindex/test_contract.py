@@ -19,7 +19,6 @@ from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,
-    StreamedContract,
     SynchronousContract,
     ThreadedContract,
 )
@@ -146,34 +145,23 @@ class Looking(MockLLM):
 class Common(InstrumentorContract, ThreadedContract):
     instrumentor = LlamaIndexInstrumentor
     entry_point = "memtrace_llamaindex"
-    beyond = "tests.integration.llamaindex.test_whole_contract:TestWhole"
-    elsewhere = {
-        SynchronousContract: "TestSync",
-        CancelledContract: "TestAsync",
-        StreamedContract: "tests.integration.llamaindex.test_streams:TestStreams",
-        ReentrantContract: "TestMemory",
-    }
 
 
 class TestSync(Common, SynchronousContract):
-    in_parts = False  # test_whole_contract.py
-
     @pytest.fixture
     def program(self) -> Callable[[], Rag]:
         return lambda: Rag(asynchronous=False)
 
 
 class TestAsync(Common, CancelledContract):
-    in_parts = False
-
     @pytest.fixture
     def program(self) -> Callable[[], Hanging]:
         return lambda: Hanging(asynchronous=True)
 
 
 class TestMemory(Common, CancelledContract, ReentrantContract):
-    unasked = "a chat memory is read whole; its blocks are asked by what was said last"
-    shown_otherwise = "a block of facts is kept as a list and read as XML"
+    test_a_search_reads_its_query = None  # a chat memory is read whole
+    test_a_hit_has_the_digest_of_its_write = None  # a block of facts is kept as a list and read as XML
 
     @pytest.fixture
     def program(self, model: RagModel) -> Callable[[], Conversation]:

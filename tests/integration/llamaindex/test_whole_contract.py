@@ -24,9 +24,6 @@ from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,
-    StreamedContract,
-    SynchronousContract,
-    ThreadedContract,
 )
 from tests.integration import model_stub
 from tests.integration.llamaindex.conftest import splitter
@@ -218,12 +215,6 @@ def texts_of(nodes: Any) -> list[str]:
 
 class TestWhole(InstrumentorContract, CancelledContract, ReentrantContract):
     instrumentor = LlamaIndexInstrumentor
-    elsewhere = {
-        SynchronousContract: "tests.integration.llamaindex.test_contract:TestSync",
-        ThreadedContract: "tests.integration.llamaindex.test_contract:TestSync",
-        StreamedContract: "tests.integration.llamaindex.test_streams:TestStreams",
-    }
-    declining = frozenset({"answers.write_to_history", "stores.delete_document"})  # no stream, no node is known
 
     @pytest.fixture
     def program(self) -> Callable[[], Whole]:

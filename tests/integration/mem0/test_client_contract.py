@@ -15,20 +15,10 @@ from mem0.client.main import AsyncMemoryClient, MemoryClient
 
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
 from tests.harness import (
-    CancelledContract,
     InstrumentorContract,
-    ReentrantContract,
-    StreamedContract,
-    SynchronousContract,
-    ThreadedContract,
 )
 from tests.integration.mem0.test_client import Platform, _Handler
 
-_FOLDER = "tests.integration.mem0"
-HOOKS_OF_MEMORY = {
-    **dict.fromkeys(("memory", "extraction", "stores", "writes"), f"{_FOLDER}.test_contract:TestMemory"),
-    "graph": f"{_FOLDER}.test_graph_harmless:TestGraph",
-}
 OWNED = frozenset({"get_all", "delete_all", "delete_users"})
 """Methods that take an owner."""
 
@@ -154,15 +144,6 @@ def _texts(result: Any) -> list[str]:
 
 class TestMemoryClient(InstrumentorContract):
     instrumentor = Mem0Instrumentor
-    in_parts = False
-    beyond = HOOKS_OF_MEMORY
-    elsewhere = {
-        **dict.fromkeys(
-            (SynchronousContract, ThreadedContract, ReentrantContract), f"{_FOLDER}.test_contract:TestMemory"
-        ),
-        CancelledContract: f"{_FOLDER}.test_contract:TestAsyncMemory",
-    }
-    cannot = {StreamedContract: "the service does not stream"}
 
     @pytest.fixture(params=[MemoryClient, AsyncMemoryClient])
     def program(self, request: pytest.FixtureRequest) -> Iterator[Callable[[], Hosted]]:

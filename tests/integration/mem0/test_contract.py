@@ -18,7 +18,6 @@ from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,
-    StreamedContract,
     SynchronousContract,
     ThreadedContract,
 )
@@ -148,13 +147,6 @@ def entities(monkeypatch: pytest.MonkeyPatch) -> None:
 class Contract(InstrumentorContract, ThreadedContract, ReentrantContract):
     instrumentor = Mem0Instrumentor
     entry_point = "memtrace_mem0"
-    in_parts = False
-    beyond = {
-        "client": "tests.integration.mem0.test_client_contract:TestMemoryClient",
-        "graph": "tests.integration.mem0.test_graph_harmless:TestGraph",
-    }
-    elsewhere = {SynchronousContract: "TestMemory", CancelledContract: "TestAsyncMemory"}
-    cannot = {StreamedContract: "Mem0 returns its results whole; its chat proxy hands on the stream of LiteLLM"}
 
 
 class TestMemory(Contract, SynchronousContract):

@@ -15,7 +15,6 @@ from tests.integration.mem0.test_contract import Notebook, plain
 from tests.integration.mem0.test_graph_memory import GRAPH, TOOLS, ToolHandler, script
 from tests.integration.model_stub import ModelStub
 
-OWN = "memory", "extraction", "stores", "writes"
 CITIES = {"cat": "sofa", "dog": "garden"}
 
 
@@ -51,11 +50,6 @@ class Relations(Notebook):
 @pytest.mark.parametrize("kind", ["Memory", "AsyncMemory"])
 class TestGraph(HarmlessContract):
     instrumentor = Mem0Instrumentor
-    in_parts = False
-    beyond = {
-        **dict.fromkeys(OWN, "tests.integration.mem0.test_contract:TestMemory"),
-        "client": "tests.integration.mem0.test_client_contract:TestMemoryClient",
-    }
 
     @pytest.fixture
     def program(self, kind: str, tmp_path: Path) -> Iterator[Any]:

@@ -105,7 +105,6 @@ class Contract(InstrumentorContract, ThreadedContract, StreamedContract, Reentra
     entry_point = "memtrace_openai"
     reading = ("respond", "history")
     remembers_answers = True
-    elsewhere = {SynchronousContract: "TestSync", CancelledContract: "TestAsync"}
     nests = False
     """A call inside of a call is a step of it."""
 

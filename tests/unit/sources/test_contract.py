@@ -9,8 +9,8 @@ import pytest
 
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp.decode import DecodeError, decode_request
-from memtrace_otel.testing import Fill, StoreContract
-from memtrace_otel.testing.stores import SpanStore
+from memtrace_otel.testing import Fill
+from tests.contract.stores import SpanStore, StoreContract
 
 
 class ToyStore:

@@ -17,7 +17,7 @@ from memtrace_otel.sources.cache import Cache, CachedTrace
 from memtrace_otel.sources.http import Budget, LimitError, ReplyError
 from memtrace_otel.sources.query import SpanQuery
 from memtrace_otel.sources.reader import Found
-from memtrace_otel.testing import Fill, FillRecords, RecordContract, SourceContract, contract_span
+from memtrace_otel.testing import Fill, RecordContract, SourceContract, contract_span
 from tests.unit.sources.listed_source import ListedSource
 
 SECOND = 10**9
@@ -48,7 +48,7 @@ class TestListedSource(SourceContract):
     def fill(self, listed: ListedSource) -> Fill:
         return listed.tell
 
-    def test_clocks_that_jumped_stop_nothing(self, fill: Fill) -> None:
+    def test_spans_with_jumping_clocks_are_found(self, fill: Fill) -> None:
         spans = [contract_span(1, 1, 0), contract_span(1, 2, 1), contract_span(1, 3, 9_000_000_000)]
         assert fill([spans[2]], [spans[0]], [spans[1]]).trace(spans[0].trace_id) == spans
 
@@ -65,25 +65,25 @@ class TestListedSource(SourceContract):
 
 class TestRecordsOfListedSource(RecordContract):
     @pytest.fixture
-    def fill(self, listed: ListedSource) -> FillRecords:
+    def fill(self, listed: ListedSource) -> Fill:
         listed.most = max(listed.most, 200)
         return listed.tell
 
 
 class TestRecordsBySearchOfKinds(RecordContract):
     @pytest.fixture(params=[10**6, 200])
-    def fill(self, request: pytest.FixtureRequest) -> FillRecords:
+    def fill(self, request: pytest.FixtureRequest) -> Fill:
         source = SearchesByKind()
         source.most = request.param
         return source.tell
 
-    def test_who_read_what_a_failed_write_left_is_found(self, fill: FillRecords) -> None:
+    def test_readers_of_a_failed_write_are_found(self, fill: Fill) -> None:
         source = fill([])
         with pytest.raises(AssertionError):
-            super().test_who_read_what_a_failed_write_left_is_found(fill)
+            super().test_readers_of_a_failed_write_are_found(fill)
         assert "changes by other memories are not all known" in source.incomplete[0]
 
-    def test_writers_are_found_by_ref(self, fill: FillRecords) -> None:
+    def test_writers_are_found_by_ref(self, fill: Fill) -> None:
         source = fill([self.written(1, self.unique)])
         assert source.writers(self.unique) == []
         assert "the writer of a record" in source.incomplete[0]

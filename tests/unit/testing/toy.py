@@ -1,14 +1,10 @@
-"""A memory system of a few lines, its instrumentor, and a careless one."""
+"""A small memory system, its instrumentor, and careless instrumentors."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from typing import Any
-
-from opentelemetry.instrumentation.instrumentor import (
-    BaseInstrumentor,  # pyright: ignore[reportMissingTypeStubs]
-)
 
 from memtrace_otel.capture import guard, scope_id, variable_ref
 from memtrace_otel.instrumentation.base import MemoryInstrumentor, Patches
@@ -18,7 +14,7 @@ from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 
 class ToyMemory:
-    """Remembers texts by number."""
+    """Keeps texts by number."""
 
     def __init__(self) -> None:
         self.records: dict[int, str] = {}
@@ -110,7 +106,7 @@ class ToyInstrumentor(MemoryInstrumentor):
 
 
 class CarelessInstrumentor(MemoryInstrumentor):
-    """Shows contents, changes results and lets its own errors out."""
+    """Shows contents, changes results and raises its own errors."""
 
     system = "careless"
     requirement = "pytest"
@@ -136,7 +132,7 @@ def count(noted: list[str]) -> int:
 
 
 class UnguardedInstrumentor(MemoryInstrumentor):
-    """Does one thing under a guard and one under none."""
+    """One function runs under a guard, another function does not."""
 
     system = "unguarded"
     requirement = "pytest"
@@ -151,16 +147,3 @@ class UnguardedInstrumentor(MemoryInstrumentor):
             return search(memory, query)
 
         patches.replace(ToyMemory, "search", unguarded)
-
-
-class UntoldInstrumentor(BaseInstrumentor):
-    """One of somebody else's, which does not keep what it wraps in `patches`."""
-
-    def instrumentation_dependencies(self) -> list[str]:
-        return ["pytest"]
-
-    def _instrument(self, **kwargs: Any) -> None:
-        pass
-
-    def _uninstrument(self, **kwargs: Any) -> None:
-        pass

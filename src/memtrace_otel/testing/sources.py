@@ -1,27 +1,20 @@
-"""The contract of stores.
+"""The contract of trace sources.
 
-    class TestMyStore(StoreContract):
-        @pytest.fixture
-        def store(self): ...      # an empty SpanStore
-
-A source that is only read (a tracing backend) takes `SourceContract` and a fixture `fill` that delivers requests to it;
-one that also finds what others did to records takes `RecordContract`.
-One that outlives its process takes `DurableContract` as well.
+class TestMyBackend(SourceContract, RecordContract):
+    @pytest.fixture
+    def fill(self): ...      # a function that stores requests and returns the source
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from memtrace_otel.model import OperationSpan, Variable, make_origin
-from memtrace_otel.otlp import encode_request
 from memtrace_otel.sources.protocols import TraceSource
 
 Fill = Callable[..., TraceSource]
 """`fill(*requests)` delivers sequences of spans, one request each, in order, and returns the source."""
-
-FillRecords = Fill
 
 _SECOND = 1_000_000_000
 _RESOURCE = {"service.name": "contract"}
@@ -40,25 +33,8 @@ def contract_span(trace: int, span: int, start: int = 1, **fields: Any) -> Opera
     )
 
 
-class SpanStore(TraceSource, Protocol):
-    """A source that also takes spans. Of two contents under one id the first acknowledged stays; equal start times are
-    in order of arrival."""
-
-    def add_request(self, body: bytes) -> None:
-        """Store an OTLP trace request (protobuf). When this returns the body is on disk and survives kill -9.
-
-        A body that cannot be decoded is set aside later, counted and never lost. Raises SourceError when the body was
-        not stored.
-        """
-        ...
-
-    def decode(self) -> int:
-        """Turn waiting requests into spans; return how many spans are new. Reads do this by themselves."""
-        ...
-
-
 class SourceContract:
-    """What every `TraceSource` promises."""
+    """The promises of every `TraceSource`. Takes the fixture `fill`."""
 
     def test_a_trace_comes_back_whole_and_by_start(self, fill: Fill) -> None:
         late = contract_span(1, 2, 5, name="late", parent_id=f"{1:016x}")
@@ -114,7 +90,7 @@ class SourceContract:
         assert list(source.spans(since=20 * _SECOND, until=40 * _SECOND)) == [update, other]
         assert list(source.spans(scope=here, kinds=["create"], since=11 * _SECOND)) == []
 
-    def test_readers_are_found_by_the_origin_they_read(self, fill: Fill) -> None:
+    def test_readers_are_found_by_origin(self, fill: Fill) -> None:
         writer = contract_span(1, 1, kind="create", outputs=(Variable("memory:1", action="ADD"),))
         both = (Variable("memory:1", origin=writer.origin), Variable("memory:2", origin=writer.origin))
         reader = contract_span(2, 2, 9, kind="retrieve", inputs=both)
@@ -138,7 +114,7 @@ class SourceContract:
         assert source.trace_ids(scope="a" * 16) == [span.trace_id for span in spans]
         assert [source.trace(span.trace_id) for span in spans] == [[span] for span in spans]
 
-    def test_what_another_wrote_into_a_name_is_no_query(self, fill: Fill) -> None:
+    def test_a_scope_with_query_characters_is_plain_text(self, fill: Fill) -> None:
         names = ['a" || true || "', "a'b", "a|b", ".*", "é\\n", "{}"]
         spans = [contract_span(n, n, n, scope=scope) for n, scope in enumerate(names, 1)]
         source = fill([*spans, contract_span(9, 9, 9, scope="other")])
@@ -151,7 +127,7 @@ class SourceContract:
         assert source.trace_ids(scope=spans[0].scope) == source.trace_ids()
         assert source.trace_ids(scope="f" * 16) == []
 
-    def test_the_traces_of_a_scope_are_by_its_first_span_there(self, fill: Fill) -> None:
+    def test_the_traces_of_a_scope_are_ordered_by_their_first_span_of_the_scope(self, fill: Fill) -> None:
         mine, others = "a" * 16, "b" * 16
         spans = [contract_span(1, 1, 1, scope=others), contract_span(2, 2, 2, scope=mine)]
         source = fill([*spans, contract_span(1, 3, 3, scope=mine), contract_span(3, 4, 4, scope=others)])
@@ -163,7 +139,7 @@ class SourceContract:
         spans = [contract_span(n, n, 9 - n, inputs=(Variable("memory:1", origin=origin),)) for n in range(1, 5)]
         assert fill(spans).readers(origin) == spans[::-1]
 
-    def test_clocks_that_jumped_stop_nothing(self, fill: Fill) -> None:
+    def test_spans_with_jumping_clocks_are_found(self, fill: Fill) -> None:
         spans = [contract_span(1, 1, 0), contract_span(1, 2, 1), contract_span(1, 3, 9_000_000_000)]
         source = fill([spans[2]], [spans[0]], [spans[1]])
         assert source.trace(spans[0].trace_id) == spans
@@ -181,7 +157,7 @@ class SourceContract:
 
 
 class RecordContract:
-    """What every `TraceSource` promises of changes and writers of records. Takes the fixture `fill` as above."""
+    """The promises of every `TraceSource` on changes and writers of records. Takes the fixture `fill`."""
 
     owner, other = "a" * 16, "b" * 16
     unique = "memory:0a0b0c0d-0000-4000-8000-000000000001"
@@ -191,7 +167,7 @@ class RecordContract:
         outputs = (Variable(ref, action="ADD"),)
         return contract_span(trace, trace, trace, kind="create", scope=self.owner, outputs=outputs, **fields)
 
-    def test_changes_by_others_are_found(self, fill: FillRecords) -> None:
+    def test_changes_by_other_scopes_are_found(self, fill: Fill) -> None:
         plain, unique = self.written(1, "memory:1"), self.written(2, self.unique)
         read = (Variable("memory:1", "previous", plain.origin),)
         deleted = (Variable(self.unique, action="DELETE"),)
@@ -210,13 +186,13 @@ class RecordContract:
         assert source.changed_elsewhere([others[0]]) == set()
         assert source.changed_elsewhere([]) == set()
 
-    def test_changes_of_a_record_without_a_scope_are_found(self, fill: FillRecords) -> None:
+    def test_changes_of_a_record_without_a_scope_are_found(self, fill: Fill) -> None:
         made = contract_span(1, 1, 1, kind="create", outputs=(Variable("memory:1", action="ADD"),))
         change = contract_span(2, 2, 2, kind="update", inputs=(Variable("memory:1", "previous", made.origin),))
         assert fill([made], [change]).changed_elsewhere([made]) - {made.trace_id} == {change.trace_id}
 
-    def test_whatever_writes_may_change_a_record(self, fill: FillRecords) -> None:
-        """What a system calls ingestion may update, an index may delete."""
+    def test_every_writing_kind_may_change_a_record(self, fill: Fill) -> None:
+        """An ingestion may update, an index may delete."""
         plain, unique = self.written(1, "memory:1"), self.written(2, self.unique)
         read = (Variable("memory:1", "previous", plain.origin),)
         deleted = (Variable(self.unique, action="DELETE"),)
@@ -229,8 +205,8 @@ class RecordContract:
         found = fill([plain, unique], changes).changed_elsewhere([plain, unique])
         assert found - {plain.trace_id, unique.trace_id} == {span.trace_id for span in changes}
 
-    def test_what_a_reading_span_wrote_or_listed_is_a_record_too(self, fill: FillRecords) -> None:
-        """A search that stores what it found, one that lists it: equal to a write, and known by its id."""
+    def test_records_of_a_reading_span_count(self, fill: Fill) -> None:
+        """A search may store a record or list a record; both are found."""
         writes, lists = (
             contract_span(1, 1, 1, kind="retrieve", scope=self.owner, outputs=(Variable("memory:1", action="ADD"),)),
             contract_span(2, 2, 2, kind="retrieve", scope=self.owner, outputs=(Variable(self.unique),)),
@@ -244,7 +220,7 @@ class RecordContract:
         found = fill([writes, lists], [*changes, other]).changed_elsewhere([writes, lists])
         assert found == {span.trace_id for span in changes}
 
-    def test_changes_of_many_records_are_found(self, fill: FillRecords) -> None:
+    def test_changes_of_many_records_are_found(self, fill: Fill) -> None:
         records = [self.written(n, f"memory:{n:08x}-0000-4000-8000-000000000000") for n in range(1, 231)]
         changes = [
             contract_span(1000 + n, 1, 500, kind="delete", scope=self.other, outputs=record.outputs)
@@ -254,117 +230,14 @@ class RecordContract:
         found = fill(records, changes).changed_elsewhere(records)
         assert found - {record.trace_id for record in records} == {span.trace_id for span in changes}
 
-    def test_who_read_what_a_failed_write_left_is_found(self, fill: FillRecords) -> None:
+    def test_readers_of_a_failed_write_are_found(self, fill: Fill) -> None:
         failed = self.written(1, "memory:1", status="error")
         read = (Variable("memory:1", "hit", failed.origin),)
         reader = contract_span(2, 2, 2, kind="retrieve", scope=self.other, inputs=read)
         assert fill([failed, reader]).changed_elsewhere([failed]) == {reader.trace_id}
 
-    def test_writers_are_found_by_ref(self, fill: FillRecords) -> None:
+    def test_writers_are_found_by_ref(self, fill: Fill) -> None:
         spans = [self.written(1, self.unique), self.written(2, self.unique), self.written(3, "memory:1")]
         source = fill(spans)
         assert sorted(source.writers(self.unique) or ()) == [span.trace_id for span in spans[:2]]
         assert source.writers("memory:none") == []
-
-
-class StoreContract(SourceContract):
-    """What every `SpanStore` promises. The subclass has a fixture `store`: an empty one."""
-
-    def fill_store(self, store: SpanStore, *requests: Sequence[OperationSpan]) -> SpanStore:
-        """Deliver requests to `store`."""
-        for spans in requests:
-            store.add_request(encode_request(spans))
-        return store
-
-    def test_the_first_of_two_contents_stays(self, fill: Fill) -> None:
-        first = contract_span(
-            1, 1, name="first", inputs=(Variable("memory:1", origin=make_origin("a" * 32, "b" * 16)),)
-        )
-        second = contract_span(
-            1, 1, name="second", inputs=(Variable("memory:1", origin=make_origin("a" * 32, "c" * 16)),)
-        )
-        source = fill([first], [second])
-        assert source.trace(first.trace_id) == [first]
-        assert source.readers(make_origin("a" * 32, "c" * 16)) == []
-
-    def test_equal_times_are_in_order_of_arrival(self, fill: Fill) -> None:
-        origin = make_origin("a" * 32, "b" * 16)
-        spans = [contract_span(1, n, 1, inputs=(Variable("memory:1", origin=origin),)) for n in (5, 2, 9, 1)]
-        source = fill(spans[:1], spans[1:3], spans[3:])
-        assert source.trace(spans[0].trace_id) == spans
-        assert list(source.spans()) == spans
-        assert source.readers(origin) == spans
-
-    def test_equal_times_are_in_order_of_arrival_past_a_page(self, fill: Fill) -> None:
-        spans = [contract_span(n // 7 + 1, n + 1, 1) for n in range(1000)]
-        assert list(fill(spans).spans()) == spans
-
-    def test_decode_counts_the_new_spans(self, store: SpanStore) -> None:
-        spans = [contract_span(1, 1), contract_span(1, 2)]
-        store.add_request(encode_request(spans))
-        assert store.decode() == 2
-        store.add_request(encode_request(spans))
-        assert store.decode() == 0
-
-    def test_what_cannot_be_read_does_not_hide_the_rest(self, store: SpanStore) -> None:
-        span = contract_span(1, 1)
-        store.add_request(b"\xff\xff no request")
-        store.add_request(encode_request([span]))
-        store.add_request(encode_request([contract_span(1, 2)])[:-1])
-        assert store.trace(span.trace_id) == [span]
-        assert store.decode() == 0
-
-    def test_the_first_content_stays_within_one_request(self, store: SpanStore) -> None:
-        spans = [contract_span(1, 1, name="first"), contract_span(1, 1, name="second")]
-        store.add_request(encode_request(spans))
-        assert store.decode() == 1
-        assert store.trace(spans[0].trace_id) == spans[:1]
-
-    def test_what_is_acknowledged_is_seen_by_every_question(self, store: SpanStore) -> None:
-        writer = contract_span(1, 1, kind="create", scope="a" * 16, outputs=(Variable("memory:1", action="ADD"),))
-        read = (Variable("memory:1", origin=writer.origin),)
-        spans = [contract_span(n, n, n, kind="retrieve", scope=f"{n:016x}", inputs=read) for n in range(2, 5)]
-        store.add_request(encode_request(spans[:1]))
-        assert store.trace(spans[0].trace_id) == spans[:1]
-        store.add_request(encode_request(spans[1:2]))
-        assert list(store.spans(scope=spans[1].scope)) == spans[1:2]
-        store.add_request(encode_request(spans[2:]))
-        assert store.readers(writer.origin) == spans
-        store.add_request(encode_request([contract_span(9, 9, 9)]))
-        assert store.trace_ids()[-1] == f"{9:032x}"
-
-    def test_spans_added_while_reading_do_not_break_it(self, store: SpanStore) -> None:
-        store.add_request(encode_request([contract_span(1, n + 1, n + 1) for n in range(600)]))
-        seen: list[str] = []
-        for index, span in enumerate(store.spans()):
-            seen.append(span.span_id)
-            if index % 100 == 0:
-                store.add_request(encode_request([contract_span(2, 10_000 + index, 1)]))
-        assert set(seen) >= {f"{n + 1:016x}" for n in range(600)}
-        assert len(set(seen)) == len(seen)
-
-
-class DurableContract:
-    """What a `SpanStore` that outlives its process promises.
-
-    The subclass has a fixture `open_store`: a function that opens the same store again, at first an empty one.
-    """
-
-    def test_what_is_acknowledged_is_there_for_others_at_once(self, open_store: Callable[[], SpanStore]) -> None:
-        writing = open_store()
-        for n in range(1, 4):
-            span = contract_span(n, n)
-            writing.add_request(encode_request([span]))
-            assert open_store().trace(span.trace_id) == [span]
-
-    def test_what_one_decoded_is_decoded_for_all(self, open_store: Callable[[], SpanStore]) -> None:
-        one, other = open_store(), open_store()
-        one.add_request(encode_request([contract_span(1, 1), contract_span(1, 2)]))
-        assert one.decode() + other.decode() == 2
-        assert list(other.spans()) == list(one.spans())
-
-    def test_of_two_who_deliver_the_same_the_first_counts(self, open_store: Callable[[], SpanStore]) -> None:
-        one, other = open_store(), open_store()
-        one.add_request(encode_request([contract_span(1, 1, name="first")]))
-        other.add_request(encode_request([contract_span(1, 1, name="second")]))
-        assert [span.name for span in open_store().spans()] == ["first"]
