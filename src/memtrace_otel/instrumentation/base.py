@@ -24,8 +24,7 @@ from packaging.requirements import Requirement
 from memtrace_otel import semconv, settings
 from memtrace_otel.capture import get_tracer, guard, use_config
 from memtrace_otel.capture.fork import new_lock_after_fork
-from memtrace_otel.instrumentation.steps import StepFunction, observed
-from memtrace_otel.instrumentation.wrapped import Wrapped
+from memtrace_otel.instrumentation.steps import StepFunction, Wrapped, observed
 
 _logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
-"""Runs a step around a call of an observed library: one generator serves plain and coroutine functions.
+"""Steps: generator functions that record one call of an observed library, and the wrapper that runs them.
 
-A step is a generator function that takes a `Call`, records what goes in, yields once, and records what came out:
+A step takes a `Call`, records the inputs, yields once, and records the result:
 
     def search(call: Call) -> Step:
         operation = call.open("search_memory", OpKind.RETRIEVE, ...)
@@ -8,8 +8,8 @@ A step is a generator function that takes a `Call`, records what goes in, yields
         result = yield
         ...
 
-A step that returns before its yield records nothing. Whatever a step raises is ours and stays ours: the observed call
-goes on, returns what it returns and raises what it raises.
+A step that returns before its yield records nothing. No exception of a step reaches the program: the observed call
+runs, returns its result or raises its own exception.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ import inspect
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar, Token
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from pkgutil import resolve_name
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any, Generic, Protocol, SupportsIndex, TypeVar
 
+import wrapt
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
@@ -246,3 +250,48 @@ def _is_async(function: Callable[..., Any]) -> bool:
 @lru_cache(maxsize=512)
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
+
+
+_BoundFunction: Any = wrapt.BoundFunctionWrapper
+_Function: Any = wrapt.FunctionWrapper
+
+
+class _BoundWrapped(_BoundFunction):
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return _reduced(self.__wrapped__, protocol)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if not isinstance(self.__wrapped__, MethodType):
+            return self
+        instance = deepcopy(self.__self__, memo)
+        return self if instance is self.__self__ else self._self_parent.__get__(instance, type(instance))
+
+
+class Wrapped(_Function):
+    """`Wrapped(function, wrapper)`: a `wrapt.FunctionWrapper` that a program can pickle and copy like `function`.
+
+    A pickle names the function, so a process without this package can read the pickle.
+    """
+
+    __bound_function_wrapper__ = _BoundWrapped
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return _reduced(self.__wrapped__, protocol)
+
+    def __copy__(self) -> Any:
+        return self._around(copy(self.__wrapped__))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._around(deepcopy(self.__wrapped__, memo))
+
+    def _around(self, copied: Any) -> Any:
+        return self if copied is self.__wrapped__ else type(self)(copied, self._self_wrapper)
+
+
+def _reduced(original: Any, protocol: SupportsIndex) -> Any:
+    if isinstance(original, FunctionType | BuiltinFunctionType):
+        return resolve_name, (f"{original.__module__}:{original.__qualname__}",)
+    return original.__reduce_ex__(protocol)

@@ -1,4 +1,4 @@
-"""A real LangChain (the release installed here) with a local embedding and a scripted model server."""
+"""A real LangChain (the installed release) with a local embedding and a scripted model server."""
 
 from __future__ import annotations
 

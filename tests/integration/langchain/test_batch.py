@@ -1,4 +1,4 @@
-"""Batches: one step of all chains runs, then the next, in threads and tasks; each answer has its own question."""
+"""Batches: one step of all chains runs before the next step, and each answer has its own question."""
 
 from __future__ import annotations
 
@@ -87,9 +87,7 @@ async def test_each_answer_of_a_batch_has_its_own_question(
         assert contents(graph, answer.origin, "chunk") == {CHUNKS[question.split()[0]] for question in questions}
 
 
-async def test_a_run_that_is_over_is_forgotten(
-    filled: InMemoryVectorStore, model: ChatOpenAI, recording: Recording
-) -> None:
+async def test_an_ended_run_is_dropped(filled: InMemoryVectorStore, model: ChatOpenAI, recording: Recording) -> None:
     chain: Any = {"context": by_retriever(filled)} | ChatPromptTemplate.from_template(SILENT) | model
     patches: Any = LangChainInstrumentor().patches
     during: list[int] = []

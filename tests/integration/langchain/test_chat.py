@@ -1,4 +1,4 @@
-"""Chat models answer once: through `openai`, through another provider, streamed, inside other instrumentations."""
+"""Chat models: one answer per call through `openai`, another provider, streams and other instrumentations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def say(chat: BaseChatModel | LLM, way: str) -> str:
 
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke", "batch", "stream", "astream"])
-async def test_each_way_to_ask_is_one_answer(
+async def test_each_calling_style_records_one_answer(
     way: str, chat: BaseChatModel | LLM, store: InMemoryVectorStore, recording: Recording
 ) -> None:
     store.add_texts(["Ann lives in Paris."], ids=["paris"])
@@ -90,12 +90,12 @@ async def test_each_way_to_ask_is_one_answer(
     assert answer.parent_id == f"{turn.context.span_id:016x}"
 
 
-def test_texts_that_are_completed_at_once_are_no_answer_of_all(recording: Recording) -> None:
+def test_a_batch_of_completed_texts_is_no_answer(recording: Recording) -> None:
     assert Completing().batch([PROMPT, "And Bob?"]) == ["In Paris."] * 2
     assert not kinds(recording, "respond")
 
 
-def test_without_our_openai_instrumentor_langchain_records(
+def test_langchain_records_openai_models_without_the_openai_instrumentor(
     model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     OpenAIInstrumentor().uninstrument()
@@ -123,7 +123,7 @@ class Own(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=AIMessage(reply))])
 
 
-def test_a_model_built_on_openai_by_hand_answers_once(
+def test_a_custom_model_on_the_openai_package_is_recorded_once(
     model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     server.script = ["In Paris."] * 2
@@ -133,7 +133,7 @@ def test_a_model_built_on_openai_by_hand_answers_once(
     assert [answer.system for answer in kinds(recording, "respond")] == ["langchain", "langchain"]
 
 
-def test_a_call_inside_another_operation_is_a_step_of_it(recording: Recording) -> None:
+def test_a_model_call_inside_another_operation_gets_no_span(recording: Recording) -> None:
     with operation(kind=OpKind.EXTRACT, system="mine", tracer=recording.tracer):
         fake().invoke(PROMPT)
         list(fake().stream(PROMPT))
@@ -157,7 +157,7 @@ class FailingLater(GenericFakeChatModel):
         raise ConnectionError("down")
 
 
-def test_errors_and_streams_left_half_way_end_their_spans(recording: Recording) -> None:
+def test_errors_and_abandoned_streams_end_their_spans(recording: Recording) -> None:
     with pytest.raises(ConnectionError):
         Failing().invoke(PROMPT)
     with pytest.raises(ConnectionError):

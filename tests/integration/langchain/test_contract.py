@@ -1,4 +1,4 @@
-"""LangChain keeps the contract of instrumentors: split, add, retrieve; in memory and in Chroma, sync and async."""
+"""The instrumentor contract for LangChain: split, add, retrieve; in memory and in Chroma, sync and async."""
 
 from __future__ import annotations
 

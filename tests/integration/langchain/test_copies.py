@@ -1,4 +1,4 @@
-"""A document that is nobody's object is known by what it says, and by that alone never in another turn."""
+"""Copied documents: recognised by content within a turn, never in another turn."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GIVEN: dict[str, Callable[[InMemoryVectorStore], object]] = {
 
 
 @pytest.mark.parametrize("give", GIVEN.values(), ids=GIVEN.keys())
-def test_what_a_turn_is_given_is_no_chunk_of_another_turn(
+def test_an_equal_text_of_another_turn_is_a_new_document(
     give: Callable[[InMemoryVectorStore], object], store: InMemoryVectorStore, recording: Recording
 ) -> None:
     for work in (lambda store: by_line().split_documents([note(), Document("Bob.")]), give):
@@ -50,7 +50,7 @@ def test_what_a_turn_is_given_is_no_chunk_of_another_turn(
     assert "inferred" not in operation.incomplete
 
 
-def test_steps_that_handle_one_document_agree_on_its_name(store: InMemoryVectorStore, recording: Recording) -> None:
+def test_all_steps_give_a_document_the_same_ref(store: InMemoryVectorStore, recording: Recording) -> None:
     document = Document(TEXT)
     with recording.tracer.start_as_current_span("turn"):
         by_line().split_documents([document])
@@ -61,7 +61,7 @@ def test_steps_that_handle_one_document_agree_on_its_name(store: InMemoryVectorS
     assert first == again != equal
 
 
-def test_copies_are_of_what_their_own_turn_has_cut(recording: Recording) -> None:
+def test_copies_belong_to_the_chunks_of_their_turn(recording: Recording) -> None:
     cut: list[list[Document]] = []
     tracer, stores = recording.tracer, [InMemoryVectorStore(Hashed()) for _ in range(2)]
     turns = [tracer.start_span("turn") for _ in stores]
@@ -86,9 +86,7 @@ class Remembering(BaseRetriever):
         return copies(self.held)
 
 
-def test_what_a_retriever_of_the_application_returns_is_the_stored_record(
-    store: InMemoryVectorStore, recording: Recording
-) -> None:
+def test_a_custom_retriever_returns_stored_records(store: InMemoryVectorStore, recording: Recording) -> None:
     with recording.tracer.start_as_current_span("turn"):
         chunks = by_line().split_documents([note()])
         store.add_documents(chunks)
@@ -100,7 +98,7 @@ def test_what_a_retriever_of_the_application_returns_is_the_stored_record(
     assert "inferred" in retrieval.incomplete
 
 
-async def test_a_memory_system_records_itself_what_it_keeps_in_a_store(
+async def test_store_calls_inside_a_memory_system_get_no_spans(
     store: InMemoryVectorStore, recording: Recording
 ) -> None:
     with operation("create_memory", kind="create", system="own", tracer=recording.tracer):

@@ -8,7 +8,7 @@ from tests.integration.langchain.conftest import ChatStub, contents
 from tests.integration.langchain.examples import run_example
 
 
-def test_each_answer_comes_from_the_note_of_its_time(server: ChatStub, tmp_path: Path) -> None:
+def test_each_answer_reads_the_version_of_its_time(server: ChatStub, tmp_path: Path) -> None:
     def reply(prompt: str) -> str:
         notes, _, question = prompt.partition("Question:")
         if "oven" in question and "oven" not in notes:

@@ -1,4 +1,4 @@
-"""Chunks in a vector store, found and answered from, under opentelemetry-instrument."""
+"""Chunks in a vector store and an answer from them, under opentelemetry-instrument."""
 
 from __future__ import annotations
 

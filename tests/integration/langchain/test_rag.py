@@ -1,4 +1,4 @@
-"""NaiveRAG on LangChain: load, split, add, retrieve, answer; and back from the answer to what was loaded."""
+"""Naive RAG on LangChain: load, split, add, retrieve, answer; the slice of the answer has the loaded document."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_answer_leads_to_its_own_question_and_document(
     assert not any(read.inferred for read in reads if read.operation.origin not in (first.origin, second.origin))
 
 
-def test_no_chunk_descends_from_a_question_or_from_the_future(
+def test_no_chunk_has_a_query_or_a_later_operation_as_source(
     rag_store: Any, model: ChatOpenAI, recording: Recording
 ) -> None:
     ask = asking(rag_store, model, recording)
@@ -151,7 +151,7 @@ def test_a_chunk_added_again_is_a_new_version_and_a_deleted_one_has_a_tombstone(
     assert contents(graph, answer.origin, "document") == {"Ann lives in Paris.", "Ann lives in Rome now."}
 
 
-def test_a_batch_has_one_dependency_per_chunk(store: InMemoryVectorStore, recording: Recording) -> None:
+def test_a_batch_links_each_chunk_to_one_document(store: InMemoryVectorStore, recording: Recording) -> None:
     notes = Notes(**{f"s{n}": f"text {n}" for n in range(10)})
     store.add_documents(by_line().split_documents(notes.load()))
     _, segment, create = operations(recording)
@@ -159,7 +159,7 @@ def test_a_batch_has_one_dependency_per_chunk(store: InMemoryVectorStore, record
     assert list(create.flow) == [(n, n) for n in range(10)]
 
 
-def test_equal_chunks_of_one_document_stay_apart(store: InMemoryVectorStore, recording: Recording) -> None:
+def test_equal_chunks_of_one_document_have_two_refs(store: InMemoryVectorStore, recording: Recording) -> None:
     chunks = by_line().split_documents([Document("moments later\nshe left\nmoments later", metadata={"source": "s"})])
     store.add_documents(chunks)
     segment, create = operations(recording)
@@ -168,7 +168,7 @@ def test_equal_chunks_of_one_document_stay_apart(store: InMemoryVectorStore, rec
     assert "inferred" not in create.incomplete
 
 
-def test_sections_come_from_what_was_loaded(store: InMemoryVectorStore, recording: Recording) -> None:
+def test_markdown_sections_have_the_loaded_document_as_source(store: InMemoryVectorStore, recording: Recording) -> None:
     [loaded] = Notes(s="# Home\nAnn lives in Paris.\n# Play\nBob plays chess.").load()
     store.add_documents(MarkdownHeaderTextSplitter([("#", "title")]).split_text(loaded.page_content))
     ingest, segment, create = operations(recording)
@@ -177,7 +177,7 @@ def test_sections_come_from_what_was_loaded(store: InMemoryVectorStore, recordin
     assert [(v.ref, v.origin) for v in create.inputs] == [(v.ref, segment.origin) for v in segment.outputs]
 
 
-def test_parts_of_data_come_from_its_json(recording: Recording) -> None:
+def test_json_chunks_have_the_json_text_as_source(recording: Recording) -> None:
     data: list[dict[str, Any]] = [{"lives": "Ann lives in Paris."}, {"plays": "Bob plays chess.", "with": "Carol."}]
     parts = RecursiveJsonSplitter().create_documents(data)
     [segment] = operations(recording)
@@ -186,7 +186,7 @@ def test_parts_of_data_come_from_its_json(recording: Recording) -> None:
     assert list(segment.flow) == [(0, 0), (1, 1)]
 
 
-def test_a_splitter_that_another_uses_is_a_part_of_it(recording: Recording) -> None:
+def test_a_nested_splitter_gets_no_span(recording: Recording) -> None:
     class Sections(MarkdownHeaderTextSplitter):
         def split_documents(self, documents: list[Document]) -> list[Document]:
             sections = [section for document in documents for section in self.split_text(document.page_content)]
@@ -199,7 +199,7 @@ def test_a_splitter_that_another_uses_is_a_part_of_it(recording: Recording) -> N
     assert list(segment.flow) == [(0, 0), (0, 1), (1, 2)]
 
 
-def test_copied_chunks_are_found_by_what_they_say(store: InMemoryVectorStore, recording: Recording) -> None:
+def test_copied_chunks_are_found_by_their_content(store: InMemoryVectorStore, recording: Recording) -> None:
     chunks = by_line(add_start_index=True).split_documents([Document("one\ntwo", metadata={"source": "s"})])
     copies = [Document(chunk.page_content, metadata={**chunk.metadata, "tenant": "t"}) for chunk in chunks]
     del chunks
@@ -210,7 +210,7 @@ def test_copied_chunks_are_found_by_what_they_say(store: InMemoryVectorStore, re
     assert [v.ref for v in again.inputs] == [segment.outputs[1].ref]
 
 
-async def test_the_answer_streams_and_a_store_without_ids_is_followed(
+async def test_a_streamed_answer_reads_records_of_a_store_without_ids(
     model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     class Shelf(InMemoryVectorStore):
@@ -240,7 +240,7 @@ async def test_the_answer_streams_and_a_store_without_ids_is_followed(
     assert [variable.content for variable in answer.outputs] == ["In Paris, I think."]
 
 
-async def test_a_chain_without_a_span_around_it_is_a_turn(
+async def test_a_chain_outside_a_span_is_a_turn(
     store: InMemoryVectorStore, model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     store.add_texts(["Ann lives in Paris.", "Bob plays chess."], ids=["paris", "chess"])
@@ -266,7 +266,7 @@ async def test_a_chain_without_a_span_around_it_is_a_turn(
 
 
 @pytest.mark.parametrize("end", ["reset_collection", "delete_collection"])
-def test_a_collection_that_goes_leaves_tombstones(end: str, recording: Recording) -> None:
+def test_a_deleted_collection_leaves_tombstones(end: str, recording: Recording) -> None:
     kept = Chroma(f"rag-{next(_numbers)}", Hashed())
     gone = Chroma(f"rag-{next(_numbers)}", Hashed())
     for store in (kept, gone):

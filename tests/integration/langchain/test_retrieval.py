@@ -1,4 +1,4 @@
-"""Retrievers, scores, rerankers, loaders: one `retrieval` per question, whatever lies below it."""
+"""Retrievers, scores, rerankers and loaders: one `retrieval` per question."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES.keys())
-def test_every_way_to_search_is_one_retrieval_with_scores(
+def test_every_search_method_is_one_retrieval_with_scores(
     search: Any, filled: InMemoryVectorStore, recording: Recording
 ) -> None:
     search(filled)
@@ -103,7 +103,7 @@ async def test_coroutines_that_run_plain_methods_in_threads_are_recorded_once(re
     assert [v.origin for v in retrieval.inputs if v.role == "hit"] == [create.origin]
 
 
-def test_iterators_reach_the_library_untouched(recording: Recording) -> None:
+def test_iterators_reach_the_library_unconsumed(recording: Recording) -> None:
     store = Plain()
     assert store.add_texts(text for text in TEXTS) == ["t0", "t1", "t2"]
     assert list(store.held.values()) == TEXTS
@@ -127,7 +127,7 @@ class Both(BaseRetriever):
         return [document for documents in found for document in documents][: self.keep]
 
 
-def test_retrievers_inside_a_retriever_give_its_candidates(filled: InMemoryVectorStore, recording: Recording) -> None:
+def test_nested_retrievers_give_candidates(filled: InMemoryVectorStore, recording: Recording) -> None:
     inner = [filled.as_retriever(search_kwargs={"k": k}) for k in (1, 3)]
     Both(retrievers=list(inner)).invoke("Ann lives")
     _, retrieval = operations(recording)
@@ -165,7 +165,7 @@ class Ensemble(Both):
         return [found for retriever in self.retrievers for found in retriever.invoke(input)][-1:]
 
 
-def test_a_retriever_with_an_invoke_of_its_own(filled: InMemoryVectorStore, recording: Recording) -> None:
+def test_a_retriever_that_overrides_invoke_is_recorded(filled: InMemoryVectorStore, recording: Recording) -> None:
     inner = [filled.as_retriever(search_kwargs={"k": k}) for k in (1, 2)]
     Ensemble(retrievers=list(inner)).invoke("Ann lives")
     create, retrieval = operations(recording)
@@ -184,7 +184,7 @@ class Parents(BaseRetriever):
         return [self.parents[found.metadata["source"]] for found in self.store.similarity_search(query, k=1)]
 
 
-def test_parents_of_chunks_are_the_documents_that_were_split(store: InMemoryVectorStore, recording: Recording) -> None:
+def test_chunks_have_the_split_documents_as_sources(store: InMemoryVectorStore, recording: Recording) -> None:
     parent = Document("Ann lives in Paris.\nAnn drinks tea.", metadata={"source": "ann"})
     store.add_documents(by_line().split_documents([parent]))
     Parents(store=store, parents={"ann": parent}).invoke("Ann tea")
@@ -257,7 +257,7 @@ async def test_lazy_documents_are_recorded_one_by_one(recording: Recording) -> N
     assert len(kinds(recording, "ingest")) == 3
 
 
-def test_errors_of_a_search_are_on_its_span(filled: InMemoryVectorStore, recording: Recording) -> None:
+def test_a_search_error_is_on_the_span_of_the_search(filled: InMemoryVectorStore, recording: Recording) -> None:
     filled.embedding.broken = True  # pyright: ignore
     with pytest.raises(RuntimeError, match="no embedding today"):
         filled.as_retriever().invoke("Ann?")
@@ -280,7 +280,7 @@ def test_classes_made_later_are_covered_and_uncovered(recording: Recording) -> N
     assert names(recording) == ["retrieval"] * 2
 
 
-def test_collections_of_one_name_in_two_folders_are_two(tmp_path: Path, recording: Recording) -> None:
+def test_equal_collection_names_in_two_folders_have_two_scopes(tmp_path: Path, recording: Recording) -> None:
     ann = Chroma(embedding_function=Hashed(), persist_directory=str(tmp_path / "ann"))
     bob = Chroma(embedding_function=Hashed(), persist_directory=str(tmp_path / "bob"))
     for store in (ann, bob):

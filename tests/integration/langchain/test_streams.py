@@ -1,4 +1,4 @@
-"""LangChain keeps the contract of streams: of a chat model and of a chain, by iterators, coroutines and events."""
+"""The stream contract for a chat model and a chain: iterators, coroutines and events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without a span around: what belongs to which turn, where chains, searches and plain model calls follow each other."""
+"""Turns outside spans: the chains, searches and model calls of each turn."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ def searches(recording: Recording) -> list[str]:
     return [operation.span_id for operation in kinds(recording, "retrieve")]
 
 
-def test_chains_in_sequence_are_turns_and_a_plain_call_after_them_is_none_of_theirs(
-    chain: Any, server: ChatStub, recording: Recording
-) -> None:
+def test_each_chain_in_sequence_is_a_turn(chain: Any, server: ChatStub, recording: Recording) -> None:
     for question in (ANN, ANN, BOB):
         chain.invoke(question)
     ask(server, "Hello there.")
@@ -71,7 +69,7 @@ def test_chains_in_sequence_are_turns_and_a_plain_call_after_them_is_none_of_the
     assert [used(answer) for answer in answers] == [["paris"], ["paris"], ["chess"], []]
 
 
-def test_a_plain_call_reads_what_it_quotes_of_the_chains_before_it(
+def test_a_model_call_reads_quoted_answers_of_earlier_chains(
     look_up: Any, server: ChatStub, recording: Recording
 ) -> None:
     notes = [look_up.invoke(ANN), look_up.invoke(BOB)]
@@ -82,7 +80,7 @@ def test_a_plain_call_reads_what_it_quotes_of_the_chains_before_it(
     assert used(first, "context") == sorted(searches(recording))
 
 
-def test_a_chain_reads_what_was_searched_before_it(retriever: Any, model: ChatOpenAI, recording: Recording) -> None:
+def test_a_chain_reads_searches_before_the_chain(retriever: Any, model: ChatOpenAI, recording: Recording) -> None:
     found = [*retriever.invoke(ANN), *retriever.invoke(BOB)]
     notes = "\n".join(document.page_content for document in found)
     (PROMPT | model).invoke({"context": notes, "question": ANN})

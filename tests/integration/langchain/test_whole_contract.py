@@ -1,4 +1,4 @@
-"""LangChain keeps the contract of instrumentors in all that it does: every hook meets every fault."""
+"""The instrumentor contract for all of LangChain: every hook meets every fault."""
 
 from __future__ import annotations
 

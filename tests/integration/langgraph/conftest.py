@@ -1,4 +1,4 @@
-"""LangGraph with everything that runs in one of its graphs under observation."""
+"""LangGraph with all libraries of a graph under observation."""
 
 from __future__ import annotations
 

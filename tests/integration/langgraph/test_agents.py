@@ -1,4 +1,4 @@
-"""Agents with tools: each message of a turn is one variable, in the prompt before it is stored and in the thread."""
+"""Agents with tools: each message of a turn is one variable in the prompt and in the thread."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def sources(operations: list[OperationSpan], ref: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("streams", [False, True])
-def test_equal_results_of_two_calls_of_a_tool_are_named_as_the_thread_names_them(
+def test_equal_tool_results_have_the_names_of_the_thread(
     streams: bool, slow: bool, model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     agent = agent_of(model, [order], streams=streams, slow=slow)
@@ -122,7 +122,7 @@ def test_a_reply_that_calls_tools_is_stored_from_that_reply(
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_what_a_tool_has_found_is_stored_from_that(
+def test_a_stored_tool_result_has_its_search_as_source(
     slow: bool, model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     agent = agent_of(model, [lookup, order], slow=slow)
@@ -142,7 +142,7 @@ def test_what_a_tool_has_found_is_stored_from_that(
     assert REX in contents(graph, answer.origin, "chunk")
 
 
-def test_messages_without_ids_are_those_of_their_call(
+def test_messages_without_ids_are_named_by_their_call(
     model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     def answer(state: MessagesState) -> Any:

@@ -1,4 +1,4 @@
-"""Threads of checkpointers: what comes in, what changes, what goes, and what an answer goes on from."""
+"""Threads of checkpointers: added, changed and removed messages, and the history of an answer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def say(graph: Any, text: str, id: str) -> None:
     graph.invoke({"messages": [HumanMessage(text, id=id)]}, CONFIG)
 
 
-def test_only_what_changed_is_written(recording: Recording) -> None:
+def test_only_changed_entries_are_written(recording: Recording) -> None:
     def answer(state: MessagesState) -> Any:
         return {"messages": [AIMessage(f"answer {len(state['messages'])}", id=f"a{len(state['messages'])}")]}
 
@@ -90,7 +90,7 @@ def test_trimmed_edited_and_summarised_messages(recording: Recording) -> None:
     assert "unknown_record" in nothing.incomplete
 
 
-def test_an_answer_goes_on_from_the_thread(model: ChatOpenAI, server: ChatStub, recording: Recording) -> None:
+def test_an_answer_reads_the_messages_of_the_thread(model: ChatOpenAI, server: ChatStub, recording: Recording) -> None:
     graph = compiled(lambda state: {"messages": [model.invoke(state["messages"])]}, InMemorySaver())
     server.script = ["Paris is nice.", "In Paris, you said."]
     for number, text in enumerate(("I live in Paris.", "Where is it that I live?")):
@@ -106,7 +106,7 @@ def test_an_answer_goes_on_from_the_thread(model: ChatOpenAI, server: ChatStub, 
     assert [(v.role, v.origin) for v in stored.inputs] == [("answer", first.origin)]
 
 
-def test_an_answer_goes_on_from_messages_without_an_id(
+def test_an_answer_reads_thread_messages_without_an_id(
     model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     def answer(state: Any) -> Any:
@@ -133,7 +133,7 @@ def test_an_answer_goes_on_from_messages_without_an_id(
 
 
 @pytest.mark.skipif(not hasattr(channels, "DeltaChannel"), reason="this release has none")
-def test_a_delta_channel_is_recorded_by_its_snapshots_and_loses_nothing_between(recording: Recording) -> None:
+def test_a_delta_channel_is_recorded_at_its_snapshots(recording: Recording) -> None:
     def reduce(held: Any, given: Any) -> Any:
         return functools.reduce(add_messages, given, held)
 
@@ -152,7 +152,7 @@ def test_a_delta_channel_is_recorded_by_its_snapshots_and_loses_nothing_between(
     assert not kinds(recording, "delete", "update")
 
 
-def test_what_a_function_saves_is_its_thread(recording: Recording) -> None:
+def test_the_saved_value_of_a_function_is_its_thread(recording: Recording) -> None:
     @entrypoint(checkpointer=InMemorySaver())
     def chat(messages: Any, *, previous: Any = None) -> Any:
         told = add_messages(previous or [], messages)
@@ -166,7 +166,7 @@ def test_what_a_function_saves_is_its_thread(recording: Recording) -> None:
     assert [v.ref for v in kinds(recording, "retrieve")[0].inputs] == written[0]
 
 
-async def test_a_thread_of_another_process_is_no_news(tmp_path: Path, recording: Recording) -> None:
+async def test_messages_of_another_process_are_not_new(tmp_path: Path, recording: Recording) -> None:
     path, node = str(tmp_path / "threads.db"), lambda state: {"messages": [AIMessage("Noted.", id="a1")]}
     async with AsyncSqliteSaver.from_conn_string(path) as saver:
         graph = compiled(node, saver)
@@ -185,7 +185,7 @@ async def test_a_thread_of_another_process_is_no_news(tmp_path: Path, recording:
     assert [[v.ref for v in op.outputs] for op in written] == [["state:t1/h2"], ["state:t1/a2"]]
 
 
-async def test_two_databases_are_two_threads_and_clients_of_one_agree(
+async def test_two_databases_have_two_scopes_of_one_thread_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recording: Recording
 ) -> None:
     def node(state: MessagesState) -> Any:
@@ -206,7 +206,7 @@ async def test_two_databases_are_two_threads_and_clients_of_one_agree(
     assert {op.scope for op in operations(recording)} == scopes[0]
 
 
-def test_going_on_from_an_older_checkpoint_deletes_nothing(recording: Recording) -> None:
+def test_a_run_from_an_older_checkpoint_deletes_nothing(recording: Recording) -> None:
     numbers = itertools.count(1)
     graph = compiled(lambda state: {"messages": [AIMessage("Noted.", id=f"a{next(numbers)}")]}, InMemorySaver())
     say(graph, "I live in Paris.", "h1")

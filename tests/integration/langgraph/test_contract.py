@@ -1,4 +1,4 @@
-"""LangGraph keeps the contract of instrumentors: its stores, and a thread whose messages are checkpointed."""
+"""The instrumentor contract for LangGraph: stores, and a thread with checkpointed messages."""
 
 from __future__ import annotations
 

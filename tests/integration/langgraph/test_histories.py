@@ -1,4 +1,4 @@
-"""Model calls in the nodes of a graph: a thread that is checkpointed is their history, and has one record."""
+"""Model calls in the nodes of a graph: a checkpointed thread is their history, and has one record."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_thread_has_one_record(
     check(recording)
 
 
-def test_what_the_thread_does_not_hold_is_a_message(model: ChatOpenAI, recording: Recording) -> None:
+def test_a_message_outside_the_thread_is_a_message_input(model: ChatOpenAI, recording: Recording) -> None:
     def answer(state: MessagesState) -> Any:
         call = AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "c1"}])
         looked = ToolMessage("It rains in Paris.", tool_call_id="c1")
@@ -89,7 +89,7 @@ def test_what_the_thread_does_not_hold_is_a_message(model: ChatOpenAI, recording
         assert "It rains in Paris." in history
 
 
-def test_going_on_from_an_older_checkpoint_reads_the_versions_of_its_time(
+def test_a_run_from_an_older_checkpoint_reads_its_versions(
     model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     server.script = ["First.", "Second.", "Third."]
@@ -103,9 +103,7 @@ def test_going_on_from_an_older_checkpoint_reads_the_versions_of_its_time(
     assert contents(graph_of(recording), answer.origin, "message") == {"I live in Paris."}
 
 
-def test_a_subgraph_reads_the_thread_of_its_graph_and_keeps_a_conversation_of_its_own(
-    model: ChatOpenAI, server: ChatStub, recording: Recording
-) -> None:
+def test_a_subgraph_reads_the_thread_of_its_graph(model: ChatOpenAI, server: ChatStub, recording: Recording) -> None:
     def reflect(state: MessagesState) -> Any:
         private: list[Any] = [("user", "What do you think of it?")]
         private += [model.invoke(private), ("user", "And why is that?")]
@@ -120,7 +118,7 @@ def test_a_subgraph_reads_the_thread_of_its_graph_and_keeps_a_conversation_of_it
     assert [op.system for op in operations(recording)].count("long_context") == 2
 
 
-def test_outside_a_run_and_without_observing_threads_the_history_is_the_conversation(
+def test_without_a_thread_the_history_is_the_conversation(
     model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     server.script = ["Noted.", "In Paris.", "It is a town."]
@@ -161,13 +159,13 @@ def found(prompt: list[Any], thread: list[Any] = TEA, *, ids: bool = True, **tex
     return ["" if place == asked else refs.get(place, "").removeprefix("state:t/") for place in range(len(prompt))]
 
 
-def test_ids_tell_equal_messages_apart() -> None:
+def test_ids_separate_equal_messages() -> None:
     same = [HumanMessage("ok", id=f"u{number}") for number in range(4)]
     assert found([same[0], same[2], same[3]], same) == ["u0", "u2", ""]
     assert found([same[0], HumanMessage("ok", id="another"), same[3]], same) == ["u0", "", ""]
     assert found([same[2].model_copy(update={"content": "cleared"}), same[3]], same) == ["", ""]
 
 
-def test_an_equal_question_asked_again_leaves_the_earlier_one() -> None:
+def test_a_repeated_question_is_not_the_earlier_question() -> None:
     thread = [HumanMessage("yes", id="u1"), AIMessage("ok", id="a1"), HumanMessage("yes", id="u2")]
     assert found(thread, thread, ids=False) == ["u1", "a1", ""]

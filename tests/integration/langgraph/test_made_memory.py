@@ -1,4 +1,4 @@
-"""Memories and summaries that a program makes with model calls of its own: what they were made of is behind answers."""
+"""Memories and summaries that a program makes with its own model calls: their sources are in the slice of an answer."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
 SUMMARY = "The user is called Ann, she lives in Rome and works in the port, and she has asked how we are."
 
 
-def test_a_reply_that_is_stored_comes_from_what_its_call_was_told(
-    model: ChatOpenAI, server: ChatStub, recording: Recording
-) -> None:
+def test_a_stored_reply_has_the_answer_as_source(model: ChatOpenAI, server: ChatStub, recording: Recording) -> None:
     server.script = ["The user has a dog called Rex.", "The user owns a boat.", "Rex."]
     store, said = InMemoryStore(), "My dog is called Rex and he is two years old."
     for owner, text in (("ann", said), ("bob", "I own a boat.")):
@@ -42,7 +40,7 @@ class Summarised(MessagesState):
 
 @pytest.mark.parametrize("summary", [SUMMARY, "Ann lives in Rome."])
 @pytest.mark.parametrize("around", ["", "Here is a summary of the conversation so far:\n\n"])
-def test_a_summary_comes_from_the_messages_that_it_replaces(
+def test_a_summary_has_the_replaced_messages_as_sources(
     around: str, summary: str, model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     def answer(state: Summarised) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Nodes side by side: each message of a thread is the answer of its own node, whatever the others have said."""
+"""Parallel nodes: each message of a thread has the answer of its own node as source."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ class Named(GenericFakeChatModel):
     model: str
 
 
-def say_it(model: Any, name: str, *, anew: bool = False) -> Any:
-    """A node that answers with a model; `anew` makes a message of its own of the reply."""
+def say_it(model: Any, name: str) -> Any:
+    """A node that answers with a model."""
 
     def node(state: MessagesState) -> Any:
         reply: BaseMessage = model.invoke(state["messages"])
-        reply = AIMessage(reply.content) if anew else reply
         reply.name = name
         return {"messages": [reply]}
 
@@ -57,7 +56,7 @@ def read(recording: Recording, messages: list[Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("traced", [True, False])
-def test_equal_replies_of_nodes_side_by_side_are_told_apart(traced: bool, recording: Recording) -> None:
+def test_equal_replies_of_parallel_nodes_are_separate(traced: bool, recording: Recording) -> None:
     nodes = {
         name: say_it(Named(model=name, messages=iter([AIMessage("Noted."), AIMessage("Noted.")])), name)
         for name in NODES
@@ -71,11 +70,3 @@ def test_equal_replies_of_nodes_side_by_side_are_told_apart(traced: bool, record
             said = graph.invoke({"messages": [HumanMessage(text)]}, CONFIG)["messages"]
         assert read(recording, said) == {name: name for name in NODES}
     assert not any("inferred" in op.incomplete for op in kinds(recording, "create"))
-
-
-def test_messages_that_the_program_makes_are_an_answer_each(recording: Recording) -> None:
-    nodes = {name: say_it(Named(model=name, messages=iter([AIMessage("Noted.")])), name, anew=True) for name in NODES}
-    said = graph_of_nodes(nodes).invoke({"messages": [HumanMessage("I live in Paris.")]}, CONFIG)["messages"]
-    assert sorted(read(recording, said).values()) == sorted(NODES)
-    (stored,) = [op for op in kinds(recording, "create") if len(op.outputs) == len(NODES)]
-    assert "inferred" in stored.incomplete

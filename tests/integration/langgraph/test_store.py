@@ -1,4 +1,4 @@
-"""Long-term stores: every operation of a batch, its versions, its owner."""
+"""Long-term stores: the operations of a batch, the versions and the owner of a record."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_record_is_created_updated_found_and_deleted(memory: InMemoryStore, re
     assert search.attributes["gen_ai.memory.query.text"] == "Where does Ann live?"
 
 
-def test_what_the_program_states_is_a_message(memory: InMemoryStore, recording: Recording) -> None:
+def test_a_written_text_of_the_program_is_a_message(memory: InMemoryStore, recording: Recording) -> None:
     for namespace in (ANN, BOB):
         memory.put(namespace, "home", {"text": "Lives in Paris."})
     graph = graph_of(recording)
@@ -78,7 +78,7 @@ def test_what_the_program_states_is_a_message(memory: InMemoryStore, recording: 
     assert not any(isinstance(node, VersionKey) and ref_kind(node.ref) == "fact" for node in graph.nodes)
 
 
-def test_the_operations_of_a_batch_stand_side_by_side(memory: InMemoryStore, recording: Recording) -> None:
+def test_the_operations_of_a_batch_are_siblings(memory: InMemoryStore, recording: Recording) -> None:
     memory.put(ANN, "home", {"text": "Ann lives in Paris."})
     recording.clear()
     with recording.tracer.start_as_current_span("turn"):
@@ -103,7 +103,7 @@ def test_the_operations_of_a_batch_stand_side_by_side(memory: InMemoryStore, rec
     assert [v.origin for v in found.inputs] == before != [home.origin]  # a batch reads what was there before it
 
 
-async def test_a_store_with_a_task_of_its_own_knows_its_caller(tmp_path: Path, recording: Recording) -> None:
+async def test_a_batched_store_records_in_the_context_of_the_caller(tmp_path: Path, recording: Recording) -> None:
     async with AsyncSqliteStore.from_conn_string(str(tmp_path / "store.db")) as store:
         await store.setup()
         with recording.tracer.start_as_current_span("turn"):
@@ -126,7 +126,7 @@ async def test_a_store_with_a_task_of_its_own_knows_its_caller(tmp_path: Path, r
 
 
 @pytest.mark.parametrize("kind", [InMemoryStore, lambda: Notebook()])
-def test_stores_in_memory_keep_apart(kind: Callable[[], BaseStore], recording: Recording) -> None:
+def test_stores_in_memory_have_separate_scopes(kind: Callable[[], BaseStore], recording: Recording) -> None:
     one, other = kind(), kind()
     one.put(ANN, "home", {"text": "Paris"})
     other.put(ANN, "home", {"text": "Rome"})
@@ -191,7 +191,7 @@ class Notebook(BaseStore):
         return self.notes.get((op.namespace, op.key)) if isinstance(op, GetOp) else None
 
 
-def test_what_has_expired_is_not_replaced(recording: Recording) -> None:
+def test_a_write_after_expiry_is_an_addition(recording: Recording) -> None:
     with SqliteStore.from_conn_string(":memory:", ttl={"default_ttl": 60}) as store:
         store.setup()
         store.put(("notes",), "n1", {"text": "Ann lives in Paris."}, ttl=-1)

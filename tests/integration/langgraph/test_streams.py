@@ -1,4 +1,4 @@
-"""Graphs that are streamed: read piece by piece they are recorded like a call; left half-way they harm nothing."""
+"""Streamed graphs: recorded like a call; an abandoned stream leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def left(stream: Any, way: str) -> None:
 @pytest.mark.usefixtures("instrumented", "content_on")
 @pytest.mark.parametrize("way", ["sync", "async", "cancelled"])
 @pytest.mark.parametrize("mode", ["values", "messages"])
-async def test_what_is_left_half_way_leaks_into_no_other_question(mode: str, way: str, recording: Recording) -> None:
+async def test_an_abandoned_stream_leaves_no_context_behind(mode: str, way: str, recording: Recording) -> None:
     streaming = Streaming(mode, way != "sync")
     spans = Started()
     recording.provider.add_span_processor(spans)

@@ -1,4 +1,4 @@
-"""langmem keeps the contract of instrumentors, together with those of the libraries it works through."""
+"""The instrumentor contract for langmem and the libraries below langmem."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.integration.langchain.examples import run_example
 from tests.integration.langmem.conftest import remembers
 
 
-def test_the_answer_leads_to_what_was_remembered_later(server: ChatStub, tmp_path: Path) -> None:
+def test_the_slice_of_an_answer_has_delayed_memories(server: ChatStub, tmp_path: Path) -> None:
     replies: list[Any] = [
         remembers("Lives in Lisbon.", "Has a dog, Rex."),
         remembers("Is allergic to nuts."),

@@ -1,4 +1,4 @@
-"""The managers of langmem: from what was said to what is stored, and to nothing."""
+"""The managers of langmem: from the messages to the stored and removed records."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_every_fact_is_extracted_decided_and_stored(
     assert {write.scope for write in kinds(recording, "create")} == {manage.scope}
 
 
-def test_a_fact_changes_a_record_and_another_removes_one(
+def test_facts_update_and_delete_records(
     remember: Remember, memory: InMemoryStore, server: ChatStub, recording: Recording
 ) -> None:
     server.script = [
@@ -107,7 +107,9 @@ def test_a_fact_changes_a_record_and_another_removes_one(
     assert "My dog is gone." not in said
 
 
-def test_a_reply_without_a_tool_call_is_told(remember: Remember, server: ChatStub, recording: Recording) -> None:
+def test_a_reply_without_a_tool_call_is_marked_unparsed(
+    remember: Remember, server: ChatStub, recording: Recording
+) -> None:
     server.script = ["I will remember that!"]
     assert remember("I live in Paris.") == []
     [extract] = kinds(recording, "extract")
@@ -141,7 +143,7 @@ def test_the_tools_of_an_agent_are_operations_of_its_store(memory: InMemoryStore
     assert texts == ["Ann lives in Paris.", "Ann lives in Rome.", ""]
 
 
-def test_what_an_agent_stores_comes_from_the_call_of_its_tool(
+def test_a_write_of_an_agent_has_the_tool_call_as_source(
     model: ChatOpenAI, memory: InMemoryStore, server: ChatStub, recording: Recording
 ) -> None:
     text = 'Ann says "tea",\nnot coffee.'
@@ -158,7 +160,7 @@ def test_what_an_agent_stores_comes_from_the_call_of_its_tool(
     assert "I drink tea, not coffee." in {graph.content(node) for node in ancestors}
 
 
-def test_delayed_work_stays_in_the_trace_that_asked(
+def test_delayed_work_stays_in_the_trace_of_its_submitter(
     model: ChatOpenAI, memory: InMemoryStore, server: ChatStub, recording: Recording
 ) -> None:
     server.script = [remembers("Ann lives in Paris.")]
@@ -176,9 +178,7 @@ def test_delayed_work_stays_in_the_trace_that_asked(
     assert len(kinds(recording, "create")) == 1
 
 
-def test_equal_messages_are_two_and_every_step_reads_the_same_ones(
-    remember: Remember, server: ChatStub, recording: Recording
-) -> None:
+def test_equal_messages_have_two_refs_in_all_steps(remember: Remember, server: ChatStub, recording: Recording) -> None:
     for fact in ("Ann drinks coffee.", "Ann owns bicycles."):
         server.script.append(remembers(fact))
         remember("Yes.", "Yes.")
@@ -187,7 +187,7 @@ def test_equal_messages_are_two_and_every_step_reads_the_same_ones(
     assert [[item.ref for item in op.inputs if item.role == "message"] for op in kinds(recording, "extract")] == said
 
 
-def test_a_message_with_an_id_is_one_wherever_it_is_said(
+def test_a_message_with_an_id_has_one_ref(
     manager: Any, memory: InMemoryStore, server: ChatStub, recording: Recording
 ) -> None:
     for fact in ("Ann drinks coffee.", "Ann owns bicycles."):

@@ -1,4 +1,4 @@
-"""A loopback model server that says what a test tells it to, spoken to by the real `openai` package."""
+"""A loopback model server with scripted replies, called by the real `openai` package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A history that the model's side summarises: the compaction goes on for what it stands for."""
+"""Compactions: the provider replaces messages of the history by one item that only the model reads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_by_the_last(recording: Recording) -> list[str]:
     return [v.origin for v in answers(recording)[-1].inputs if v.role == "history"]
 
 
-def test_a_compaction_within_a_reply_goes_on_for_what_it_stands_for(
+def test_a_compaction_replaces_the_messages_before_the_compaction(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     server.replies = [response(TALK[1]), response(COMPACTION, LAST), "In Lisbon."]

@@ -1,4 +1,4 @@
-"""Calls that go on from one reply at the same time, or again: none reads what belongs to another."""
+"""Concurrent and repeated calls that continue one reply: no call reads the messages of another branch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_two_branches_of_one_response_at_once(client: openai.OpenAI, server: Mod
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_each_choice_of_a_completion_can_be_gone_on_from(
+def test_a_conversation_may_continue_from_each_choice(
     client: openai.OpenAI, server: ModelServer, recording: Recording, stream: bool
 ) -> None:
     names = ("Tom,Thomas,Tommy then", "Felix")
@@ -116,7 +116,7 @@ def overlap(people: list[Person], server: ModelServer) -> None:
 
 
 @pytest.mark.parametrize("told_by", ["user", "safety_identifier"])
-def test_people_who_say_the_same_at_once_are_told_apart_by_their_names(
+def test_user_names_separate_equal_concurrent_conversations(
     client: openai.OpenAI, server: ModelServer, recording: Recording, told_by: str
 ) -> None:
     people = [Person(client, extra_body={told_by: name}) for name in ("ann", "bob")]
@@ -127,7 +127,7 @@ def test_people_who_say_the_same_at_once_are_told_apart_by_their_names(
     assert not [span for span in spans if "inferred" in span.incomplete]
 
 
-def test_people_who_say_the_same_at_once_and_give_no_name_have_an_unknown_history_until_they_differ(
+def test_equal_concurrent_conversations_have_unknown_origin_until_the_prompts_differ(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     overlap([Person(client), Person(client)], server)
@@ -137,7 +137,7 @@ def test_people_who_say_the_same_at_once_and_give_no_name_have_an_unknown_histor
     assert [behind(recording, span) for span in spans] == [set()] * 6 + [{spans[4].origin}, {spans[5].origin}]
 
 
-def test_a_call_that_failed_and_is_made_again_changes_the_history_once(
+def test_a_retried_model_call_changes_the_history_once(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     server.replies = ["Nice cat.", "Nice dog.", 503, "Hm.", "Bye."]

@@ -1,4 +1,4 @@
-"""The contract of instrumentors, for an application that repeats its history."""
+"""The instrumentor contract, for an application that repeats its history."""
 
 from __future__ import annotations
 

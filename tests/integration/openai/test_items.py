@@ -1,4 +1,4 @@
-"""What a model says beside text: refusals, and calls of all kinds of tools."""
+"""Refusals and tool calls: replies of a model beside text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("repeated", [{"refusal": NO}, {"content": [{"type": "refusal", "refusal": NO}]}])
-def test_a_conversation_goes_on_after_a_refusal(
+def test_a_conversation_continues_after_a_refusal(
     client: openai.OpenAI, server: ModelServer, recording: Recording, repeated: dict[str, Any]
 ) -> None:
     server.replies = ["So you live in Lisbon.", completion({"refusal": NO}), "In Lisbon."]
@@ -93,7 +93,7 @@ def test_custom_tools_are_called_with_their_input(
     assert len(recording.named("memtrace.ingest")) == 1
 
 
-def test_a_streamed_custom_tool_call_comes_in_parts(
+def test_a_streamed_custom_tool_call_is_joined(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     begun = [{"index": number - 1, **sql(number)} for number in (1, 2)]
@@ -105,7 +105,7 @@ def test_a_streamed_custom_tool_call_comes_in_parts(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_function_call_of_before_there_were_tools(
+def test_a_legacy_function_call_is_a_tool_call(
     client: openai.OpenAI, server: ModelServer, recording: Recording, stream: bool
 ) -> None:
     begun = {"function_call": {"name": "weather", "arguments": '{"city":'}}
@@ -139,7 +139,7 @@ def test_a_tool_call_of_any_kind_and_its_output_are_history(
     assert list((stored.attributes or {})[semconv.OUTPUTS_CONTENTS]) == [ASKED[0]["content"], text, "one\ntwo"]  # type: ignore[arg-type]
 
 
-def test_a_tool_call_is_repeated_with_nulls_for_what_was_not_there(
+def test_a_tool_call_repeated_with_nulls_is_the_same(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     action: dict[str, Any] = {"type": "drag", "path": [{"x": 1}]}
@@ -154,7 +154,7 @@ def test_a_tool_call_is_repeated_with_nulls_for_what_was_not_there(
     assert recording.named("memtrace.consolidate") == []
 
 
-def test_what_the_models_side_called_itself_is_no_call(
+def test_a_tool_call_run_by_the_provider_is_no_completion(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     searched = {
@@ -176,7 +176,7 @@ RAN_THERE: list[tuple[dict[str, Any], Any]] = [
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("call", "output"), RAN_THERE)
-def test_the_output_of_a_tool_that_the_models_side_ran_is_no_part_of_the_answer(
+def test_the_output_of_a_provider_tool_is_no_answer(
     client: openai.OpenAI, server: ModelServer, recording: Recording, call: dict[str, Any], output: Any, stream: bool
 ) -> None:
     gave = {"type": f"{call['type']}_output", "id": "o-1", "call_id": "t-1", "status": "completed", "output": output}
@@ -195,7 +195,7 @@ def test_the_output_of_a_tool_that_the_models_side_ran_is_no_part_of_the_answer(
 
 
 @pytest.mark.parametrize("image", [True, False])
-def test_a_prompt_that_is_not_all_text_says_so(
+def test_a_prompt_with_images_is_marked_unserialisable(
     client: openai.OpenAI, server: ModelServer, recording: Recording, image: bool
 ) -> None:
     parts: list[Any] = [{"type": "text", "text": "What is this?"}]
@@ -206,7 +206,7 @@ def test_a_prompt_that_is_not_all_text_says_so(
     assert ("unserialisable" in incomplete) is image  # type: ignore[operator]
 
 
-def test_what_a_tool_has_found_goes_into_the_history_as_that(
+def test_a_tool_result_has_its_search_as_source(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "recall", "arguments": '{"about": "tea"}'}}

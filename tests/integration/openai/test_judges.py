@@ -1,4 +1,4 @@
-"""A judge reads the question of the answer that it judges, whatever was searched for."""
+"""Judge calls: a judge reads the question of the answer, not a search query."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def assert_same_question(recording: Recording) -> None:
 
 @pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("prompt", JUDGES)
-def test_a_judge_of_a_plain_chat_reads_its_question(
+def test_a_judge_of_a_chat_reads_the_question_of_the_answer(
     client: openai.OpenAI, server: ModelServer, recording: Recording, prompt: str, traced: bool
 ) -> None:
     server.replies = ["In Porto city.", JUDGES[prompt]]
@@ -64,7 +64,7 @@ def test_a_judge_of_a_plain_chat_reads_its_question(
 
 
 @pytest.mark.parametrize("prompt", JUDGES)
-def test_a_judge_reads_the_question_not_what_a_tool_has_searched_for(
+def test_a_judge_reads_the_question_and_not_the_search_query_of_a_tool(
     client: openai.OpenAI, server: ModelServer, recording: Recording, prompt: str
 ) -> None:
     server.replies = [{"name": "memory", "arguments": '{"q": "home of Ann"}'}, "In Porto city.", JUDGES[prompt]]
@@ -82,7 +82,7 @@ def test_a_judge_reads_the_question_not_what_a_tool_has_searched_for(
     assert_same_question(recording)
 
 
-def test_a_judge_reads_the_question_of_an_answer_that_the_program_itself_records(
+def test_a_judge_reads_the_question_of_an_answer_recorded_by_the_program(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     prompt = "Grade.\nReference: Oslo\nAnswer: In Porto city."

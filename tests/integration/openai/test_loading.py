@@ -18,7 +18,8 @@ client = openai.OpenAI()
 history = [{"role": "user", "content": "I live in Oslo."}]
 for text in ("I am a baker.", "Where do I live?"):
     reply = client.chat.completions.create(model="stub", messages=history).choices[0].message
-    history = [{"role": "assistant", "content": reply.content}, {"role": "user", "content": text}]
+    said = {"role": "assistant", "content": reply.content}
+    history = [history[-1], said, {"role": "user", "content": text}]
 client.chat.completions.create(model="stub", messages=history)
 print("done")
 """

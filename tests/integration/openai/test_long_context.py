@@ -1,4 +1,4 @@
-"""The history that a conversation repeats is its memory: identity across calls, trimming, summaries."""
+"""The repeated history of a conversation is its memory: identity across calls, trimming, summaries."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def verdict_of(recording: Recording) -> Verdict:
     return attribute(graph, failure)
 
 
-def test_one_question_makes_no_history(chat: Chat, recording: Recording) -> None:
+def test_one_question_writes_no_history(chat: Chat, recording: Recording) -> None:
     chat.say("My cat is called Tom.", "Nice name.")
     assert [span.name for span in recording.spans()] == ["turn", "chat m1"]
 
 
-def test_each_message_is_one_variable_in_all_calls_that_repeat_it(chat: Chat, recording: Recording) -> None:
+def test_a_repeated_message_is_one_variable(chat: Chat, recording: Recording) -> None:
     for turn in range(4):
         chat.say(f"Fact number {turn} is here.", f"Noted {turn}.")
     read = [{v.ref: v.origin for v in span.inputs if v.role == "history"} for span in answers(recording)]
@@ -100,7 +100,7 @@ def test_the_lineage_of_an_answer_leads_to_the_first_turn(chat: Chat, recording:
     assert {"My cat is called Tom.", "I live in Oslo.", "What is my cat called?"} <= contents
 
 
-def test_equal_messages_of_two_turns_stay_two(chat: Chat, recording: Recording) -> None:
+def test_equal_messages_of_two_turns_have_two_refs(chat: Chat, recording: Recording) -> None:
     for _ in range(3):
         chat.say("ok thanks", "You are welcome.")
     last = [v for v in answers(recording)[-1].inputs if v.role == "history"]
@@ -108,7 +108,7 @@ def test_equal_messages_of_two_turns_stay_two(chat: Chat, recording: Recording) 
     assert len({(v.ref, v.origin) for v in last}) == 4
 
 
-def test_what_is_no_longer_repeated_was_trimmed(chat: Chat, recording: Recording) -> None:
+def test_dropped_messages_are_trimmed(chat: Chat, recording: Recording) -> None:
     chat.say("My cat is called Tom.", "Nice name.")
     chat.say("I live in Oslo.", "A fine city.")
     del chat.history[1:3]
@@ -122,7 +122,7 @@ def test_what_is_no_longer_repeated_was_trimmed(chat: Chat, recording: Recording
 
 
 @pytest.mark.usefixtures("content_on")
-def test_a_fact_that_was_trimmed_is_a_deletion_failure(chat: Chat, recording: Recording) -> None:
+def test_a_trimmed_fact_is_a_deletion_failure(chat: Chat, recording: Recording) -> None:
     chat.say("My cat is called Tom.", "Nice name.")
     chat.say("I live in Oslo.", "A fine city.")
     del chat.history[1:3]
@@ -135,22 +135,7 @@ def test_a_fact_that_was_trimmed_is_a_deletion_failure(chat: Chat, recording: Re
 
 
 @pytest.mark.usefixtures("content_on")
-def test_a_fact_that_the_summary_lost_is_an_update_failure(chat: Chat, recording: Recording) -> None:
-    chat.say("My cat is called Tom.", "Nice name.")
-    chat.say("I live in Oslo.", "A fine city.")
-    chat.history[1:3] = [{"role": "user", "content": "Summary so far: the user has a pet."}]
-    with recording.tracer.start_as_current_span("evaluated"):
-        chat.say("What is my cat called?", "I do not know.")
-        assert feedback("wrong", expected="Tom", tracer=recording.tracer)
-    [summary] = operations(recording, "summarize")
-    assert [v.action for v in summary.outputs] == ["UPDATE", "UPDATE"]
-    assert operations(recording, "trim") == []
-    verdict = verdict_of(recording)
-    assert (verdict.failure_type, make_origin(verdict.trace_id, verdict.span_id)) == ("update", summary.origin)
-
-
-@pytest.mark.usefixtures("content_on")
-def test_a_fact_in_the_history_that_was_answered_wrong_is_a_response_failure(chat: Chat, recording: Recording) -> None:
+def test_a_wrong_answer_with_the_fact_in_the_history_is_a_response_failure(chat: Chat, recording: Recording) -> None:
     chat.say("My cat is called Tom.", "Nice name.")
     with recording.tracer.start_as_current_span("evaluated"):
         chat.say("What is my cat called?", "Felix")
@@ -179,39 +164,7 @@ def test_a_summary_made_by_the_model_is_linked_to_its_reply(
     assert f"answer:{shortened.context.span_id:016x}" in {v.ref for v in summary.inputs}
 
 
-def test_a_summary_in_the_system_prompt_stays_while_it_is_repeated(chat: Chat, recording: Recording) -> None:
-    for number in range(2):
-        chat.say(f"Fact {number}: my number is {number + 4711}.", f"Noted {number}.")
-    summary = {"role": "system", "content": "Summary: the number of fact 0 is 4711."}
-    chat.history = [SYSTEM, summary, *chat.history[3:]]
-    chat.say("Which numbers have I named?", "Two.")
-    chat.say("And which one is greater?", "The second.")
-    summarised = operations(recording, "summarize")
-    assert len(summarised) == 1
-    assert "helpful" not in summarised[0].outputs[0].content
-    assert not [
-        v for span in operations(recording, "trim") for v in span.outputs if v.ref == summarised[0].outputs[0].ref
-    ]
-
-
-def told_four(chat: Chat) -> None:
-    for number in range(4):
-        chat.say(f"Fact {number}: my number is {number + 4711}.", f"Noted {number}.")
-
-
-def test_instructions_are_no_summary_of_what_was_dropped_with_an_old_summary(chat: Chat, recording: Recording) -> None:
-    told_four(chat)
-    chat.history[1:5] = [{"role": "system", "content": "Summary: the first numbers are 4711 and 4712."}]
-    chat.say("Which is the last one?", "4714.")
-    del chat.history[1:4]
-    chat.say("And the first?", "I do not know.")
-    [summary] = operations(recording, "summarize")
-    [trim] = operations(recording, "trim")
-    assert [v.action for v in trim.outputs] == ["DELETE"] * 3
-    assert trim.outputs[0].ref == summary.outputs[0].ref
-
-
-def test_two_people_who_say_the_same_keep_their_histories(
+def test_system_prompts_separate_equal_conversations(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     ada, bob = Chat(client, server, recording), Chat(client, server, recording)
@@ -232,7 +185,7 @@ def test_a_tool_call_repeated_with_other_blanks_is_the_same() -> None:
     assert call_text("find", "not JSON") != call_text("find", "not  JSON")
 
 
-def test_an_edited_question_is_a_fork_and_deletes_nothing(chat: Chat, recording: Recording) -> None:
+def test_an_edited_question_is_a_branch_without_deletions(chat: Chat, recording: Recording) -> None:
     chat.say("My cat is called Tom.", "Nice name.")
     chat.say("I live in Oslo.", "A fine city.")
     del chat.history[-2:]
@@ -245,7 +198,7 @@ def test_an_edited_question_is_a_fork_and_deletes_nothing(chat: Chat, recording:
     assert refs[0] < refs[1]
 
 
-def test_a_short_reply_in_common_does_not_join_two_people(
+def test_an_equal_short_reply_does_not_join_two_users(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     """Bob's earlier turns were served elsewhere: nothing of Ann's conversation is his."""
@@ -258,7 +211,7 @@ def test_a_short_reply_in_common_does_not_join_two_people(
     assert operations(recording, "memory_update") == operations(recording, "summarize") == []
 
 
-def test_a_question_with_a_short_reply_in_common_was_asked_by_somebody_else(
+def test_an_equal_short_reply_joins_no_conversations_in_one_context(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     """As a program does that goes through one dialogue after another: their contexts are one."""
@@ -269,7 +222,7 @@ def test_a_question_with_a_short_reply_in_common_was_asked_by_somebody_else(
     assert operations(recording, "memory_update") == operations(recording, "summarize") == []
 
 
-def test_one_conversation_in_another_context_is_the_only_one_it_can_be(chat: Chat, recording: Recording) -> None:
+def test_a_conversation_continues_in_another_context(chat: Chat, recording: Recording) -> None:
     chat.say("Hello", "Hi! How can I help you?")
     contextvars.Context().run(chat.say, "My cat is called Tom.", "Nice name.")
     assert "inferred" not in answers(recording)[-1].incomplete
@@ -284,7 +237,7 @@ def greeted(client: openai.OpenAI, server: ModelServer, recording: Recording) ->
     return people
 
 
-def test_of_equal_conversations_none_is_taken_until_they_differ(
+def test_equal_conversations_have_unknown_origin_until_the_prompts_differ(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     ann, bob = greeted(client, server, recording)
@@ -310,7 +263,7 @@ def assert_told_apart(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize("key", ["session.id", "gen_ai.conversation.id", "user.id", "enduser.id"])
-def test_equal_conversations_are_told_apart_by_the_baggage(
+def test_baggage_separates_equal_conversations(
     client: openai.OpenAI, server: ModelServer, recording: Recording, key: str
 ) -> None:
     people = [Chat(client, server, recording) for _ in "ab"]
@@ -322,7 +275,7 @@ def test_equal_conversations_are_told_apart_by_the_baggage(
     assert_told_apart(recording)
 
 
-def test_a_short_reply_alone_is_of_none_of_two_conversations(
+def test_an_equal_short_reply_of_two_conversations_has_unknown_origin(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     ann, bob = Chat(client, server, recording), Chat(client, server, recording)
@@ -336,7 +289,7 @@ def test_a_short_reply_alone_is_of_none_of_two_conversations(
     assert operations(recording, "memory_update") == operations(recording, "trim") == []
 
 
-def test_a_message_has_one_name_as_question_and_as_history(chat: Chat, recording: Recording) -> None:
+def test_a_message_has_the_same_name_as_question_and_in_the_history(chat: Chat, recording: Recording) -> None:
     for _ in range(3):
         chat.say("ok thanks", "You are welcome.")
     asked = [v.ref for span in answers(recording) for v in span.inputs if v.role == "query"]
@@ -401,7 +354,7 @@ def test_a_response_with_a_text_and_a_tool_call_is_recorded_whole(
     assert len({v.ref for span in (first, second) for v in span.inputs if v.role == "query"}) == 1
 
 
-def test_a_streamed_response_that_is_left_half_way_keeps_its_tool_call(
+def test_an_abandoned_response_stream_keeps_its_tool_call(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     server.replies = [["I shall look.", CALL]]
@@ -414,7 +367,7 @@ def test_a_streamed_response_that_is_left_half_way_keeps_its_tool_call(
     assert "truncated" in answer.incomplete
 
 
-def test_the_responses_api_goes_on_from_a_reply_by_its_id(
+def test_the_responses_api_continues_a_reply_by_id(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     server.replies = ["Nice name.", "Tom."]
@@ -425,7 +378,7 @@ def test_the_responses_api_goes_on_from_a_reply_by_its_id(
 
 
 @pytest.mark.parametrize("users", [("ana", "bob"), (None, "bob")])
-def test_a_conversation_that_the_models_side_names_is_one_for_all_users(
+def test_users_share_a_conversation_that_the_provider_holds(
     client: openai.OpenAI, server: ModelServer, recording: Recording, users: tuple[str | None, ...]
 ) -> None:
     server.replies = ["Nice name.", "Hello.", "Tom."]
@@ -456,7 +409,7 @@ def actions(recording: Recording) -> list[str | None]:
     return [v.action for span in spans if span.system == "long_context" for v in span.outputs]
 
 
-def test_two_users_with_the_same_name_for_their_conversations_keep_their_histories(
+def test_two_users_may_give_conversations_the_same_name(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     ana, bob = Chat(client, server, recording), Chat(client, server, recording)
@@ -472,18 +425,7 @@ def test_two_users_with_the_same_name_for_their_conversations_keep_their_histori
     assert last_of_ana.scope != last_of_bob.scope
 
 
-def test_what_nobody_was_named_for_is_no_second_users(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    ana, bob = Chat(client, server, recording), Chat(client, server, recording)
-    named: dict[str, Any] = {"metadata": {"conversation_id": "1"}}
-    ana.say("I live in Lisbon.", "So you live in Lisbon.", **named)
-    ana.say("I like tea.", "Tea is noted.", user="ana", **named)
-    bob.say("Hi, I am Bob.", "Hello Bob.", user="bob", **named)
-    assert actions(recording) == ["ADD"] * 2
-
-
-def test_a_conversation_that_the_service_holds_is_not_trimmed_by_what_is_not_sent(
+def test_a_conversation_that_the_provider_holds_is_not_trimmed(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     server.replies = ["Nice name.", "Tom.", "A cat."]
@@ -493,22 +435,7 @@ def test_a_conversation_that_the_service_holds_is_not_trimmed_by_what_is_not_sen
     assert [len([v for v in span.inputs if v.role == "history"]) for span in answers(recording)] == [0, 2, 4]
 
 
-@pytest.mark.parametrize("role", ["user", "assistant", "system"])
-def test_a_summary_of_all_that_a_named_conversation_held_goes_on_for_it(
-    chat: Chat, recording: Recording, role: str
-) -> None:
-    named = {"metadata": {"conversation_id": "c-8"}}
-    chat.say("My cat is called Tom.", "Nice name.", **named)
-    chat.say("I live in Oslo.", "A fine city.", **named)
-    chat.history[1:] = [{"role": role, "content": "Summary so far: the user has a pet."}]
-    chat.say("What is my cat called?", "I do not know.", **named)
-    [summary] = operations(recording, "summarize")
-    assert [v.action for v in summary.outputs] == ["UPDATE"] * 4
-    assert operations(recording, "trim") == []
-    assert summary.outputs[0].ref in {v.ref for v in answers(recording)[-1].inputs}
-
-
-def test_a_named_conversation_begun_anew_does_not_write_on_the_old_one(
+def test_a_restarted_named_conversation_has_new_refs(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     """Another process, or a restart, knows the name but not what it stood for."""
@@ -524,7 +451,7 @@ def test_a_named_conversation_begun_anew_does_not_write_on_the_old_one(
     assert len(stored) == len(set(stored)) == 4
 
 
-def test_texts_that_wait_are_bounded(
+def test_kept_texts_are_bounded(
     client: openai.OpenAI, server: ModelServer, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversations, "_CHARACTERS", 10_000)

@@ -101,7 +101,7 @@ def test_an_answer_reads_the_memory_versions_that_are_in_its_prompt(
         (f"She told us: {TEA} So what does Ana drink?", "Ana drink"),
     ],
 )
-def test_the_query_of_an_answer_is_what_the_user_asked(
+def test_the_query_of_an_answer_is_the_question_of_the_user(
     recording: Recording, server: ModelServer, client: openai.OpenAI, content_on: None, message: str, asked: str
 ) -> None:
     """A search may have been put in other words; a message may hold notes around the question."""
@@ -123,7 +123,7 @@ def test_the_query_of_an_answer_is_what_the_user_asked(
     assert queries == [asked]
 
 
-def test_an_answer_after_a_search_that_found_nothing_is_joined_to_it(
+def test_an_answer_after_an_empty_search_reads_the_empty_result(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     server.replies = ["I do not know."]
@@ -135,7 +135,7 @@ def test_an_answer_after_a_search_that_found_nothing_is_joined_to_it(
     assert [at for _, role, at in inputs(chat) if role == "context"] == [origin(found)]
 
 
-def test_a_call_that_judges_the_answer_becomes_the_judge_span(
+def test_a_model_call_that_judges_an_answer_is_a_judge_span(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     server.replies = ["Coffee", 'Sure: {"label": "WRONG", "reason": "she drinks tea"}']
@@ -164,7 +164,7 @@ def test_the_expected_answer_is_read_from_the_judges_prompt(
     assert values(judged, semconv.INPUTS_CONTENTS)[-1] == "Green tea"
 
 
-def test_a_program_without_spans_of_its_own_still_joins_search_answer_and_judge(
+def test_search_answer_and_judge_are_joined_outside_spans(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     server.replies = ["Coffee", '{"correct": false}']
@@ -178,9 +178,7 @@ def test_a_program_without_spans_of_its_own_still_joins_search_answer_and_judge(
     assert (judged.parent.trace_id, judged.parent.span_id) == (chat.context.trace_id, chat.context.span_id)
 
 
-def test_a_second_answer_is_not_taken_for_a_judgement(
-    recording: Recording, server: ModelServer, client: openai.OpenAI
-) -> None:
+def test_a_second_answer_is_not_a_judgement(recording: Recording, server: ModelServer, client: openai.OpenAI) -> None:
     server.replies = ["Tea", '{"action": "update", "text": "Tea"}']
     with recording.tracer.start_as_current_span("turn"):
         ask(client)
@@ -189,7 +187,7 @@ def test_a_second_answer_is_not_taken_for_a_judgement(
     assert kinds == ["respond", "respond"]
 
 
-def test_calls_inside_a_memory_operation_are_its_steps(
+def test_model_calls_inside_a_memory_operation_get_no_spans(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     server.replies = ["facts"]
@@ -218,7 +216,7 @@ def test_streams_pass_through_and_their_text_is_the_answer(
     assert "truncated" not in values(whole, semconv.INCOMPLETE)
 
 
-def test_a_raw_response_is_read_and_stays_the_programs(
+def test_a_raw_response_is_read_and_handed_out(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     server.replies = ["Green tea.", "one two"]
@@ -235,7 +233,7 @@ def test_a_raw_response_is_read_and_stays_the_programs(
     assert not {"unparsed", "truncated"} & set(values(second, semconv.INCOMPLETE))
 
 
-async def test_an_async_raw_stream_that_nobody_parses_is_told_when_it_is_gone(
+async def test_an_unparsed_async_raw_stream_is_recorded_at_disposal(
     recording: Recording, server: ModelServer, async_client: openai.AsyncOpenAI
 ) -> None:
     server.replies = ["one two", "one two"]
@@ -263,7 +261,7 @@ def test_the_history_of_a_conversation_is_not_judged(
     assert recording.named("memtrace.judge") == []
 
 
-def test_an_operation_of_the_users_own_around_a_turn_keeps_its_answers(
+def test_an_operation_of_the_program_around_a_turn_keeps_the_answers(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     server.replies = ["Green tea."]
@@ -307,7 +305,7 @@ def test_an_error_of_the_model_passes_unchanged_and_is_recorded(
     assert [role for _, role, _ in inputs(chat)] == ["query", "prompt"]
 
 
-def test_our_own_failure_leaves_the_call_alone(
+def test_a_failing_step_leaves_the_call_unchanged(
     recording: Recording, server: ModelServer, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.replies = ["Green tea."]
@@ -338,7 +336,7 @@ CHAT = f"User: {LISBON[0]}\nAssistant: {LISBON[1]}\n"
     ],
 )
 @pytest.mark.parametrize("traced", [True, False])
-def test_a_chat_in_one_text_is_not_judged(
+def test_a_chat_written_as_one_text_is_not_a_judge_call(
     recording: Recording, server: ModelServer, client: openai.OpenAI, prompt: str, reply: str, traced: bool
 ) -> None:
     server.replies = [LISBON[1], reply]
@@ -361,7 +359,7 @@ def test_a_chat_in_one_text_is_not_judged(
         ("Frage: {}\nAntwort: {}\nBewerte die Antwort.", '{"verdict": "wrong"}'),
     ],
 )
-def test_whoever_is_asked_to_judge_judges_without_an_expected_answer(
+def test_a_judge_may_lack_an_expected_answer(
     recording: Recording, server: ModelServer, client: openai.OpenAI, prompt: str, reply: str
 ) -> None:
     server.replies = [LISBON[1], reply]
@@ -388,7 +386,7 @@ def test_feedback_writes_the_judge_span_of_the_newest_answer(
 
 
 @pytest.mark.parametrize(("memories", "unknown"), [(TEA, True), (PARIS, False)])
-def test_an_answer_says_that_nobody_knows_who_wrote_what_it_used(
+def test_an_answer_from_a_record_without_a_writer_has_unknown_origin(
     client: openai.OpenAI, server: ModelServer, recording: Recording, memories: str, unknown: bool
 ) -> None:
     """Not when it used another record: the search says of its own that it found one."""
@@ -407,7 +405,7 @@ def test_an_answer_says_that_nobody_knows_who_wrote_what_it_used(
 
 
 @pytest.mark.parametrize("kind", ["document:d1", "state:system.core"])
-def test_an_answer_that_uses_what_came_with_the_program_is_complete(
+def test_an_answer_from_records_loaded_by_the_program_is_complete(
     client: openai.OpenAI, server: ModelServer, recording: Recording, kind: str
 ) -> None:
     server.replies = ["Green tea."]
@@ -432,7 +430,7 @@ def test_instrumenting_twice_wraps_once_and_uninstrumenting_restores(
     instrumented.instrument(tracer_provider=recording.provider)
 
 
-def test_two_questions_of_one_turn_that_find_the_same_record_stay_apart(
+def test_two_questions_that_find_one_record_have_separate_answers(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     """Each answer reads the search for its own question, not every search that returned the text."""
@@ -456,7 +454,7 @@ def test_two_questions_of_one_turn_that_find_the_same_record_stay_apart(
         ]
 
 
-def test_an_answer_after_a_search_that_found_nothing_has_its_scope(
+def test_an_answer_after_an_empty_search_has_the_scope_of_the_search(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     server.replies = ["I do not know."]
@@ -468,7 +466,7 @@ def test_an_answer_after_a_search_that_found_nothing_has_its_scope(
     assert (chat.attributes or {})[semconv.SCOPE] == SCOPE
 
 
-def test_a_span_around_the_model_call_alone_does_not_cut_it_off(
+def test_a_span_around_one_model_call_keeps_the_turn(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     """As another instrumentation makes one: the search before it was outside any span."""
@@ -481,7 +479,7 @@ def test_a_span_around_the_model_call_alone_does_not_cut_it_off(
     assert [ref for ref, _, _ in inputs(chat) if str(ref).startswith("memory:")] == ["memory:tea"]
 
 
-def test_an_answer_belongs_to_the_owner_who_was_searched_for_its_question(
+def test_an_answer_has_the_scope_of_the_search_for_its_question(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     server.replies = ["Green tea."]

@@ -1,4 +1,4 @@
-"""A self-written memory, instrumented as README shows: the verdict on its failed answer follows identity."""
+"""A self-written memory, instrumented as the README shows: the verdict on a failed answer follows identity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUESTION = "Which tea does Ana like?"
 
 
 @pytest.mark.usefixtures("content_on")
-def test_a_stored_and_found_record_that_the_model_ignored_is_a_response_failure(
+def test_a_retrieved_record_that_the_model_ignored_is_a_response_failure(
     recording: Recording, server: ModelServer, client: openai.OpenAI, tmp_path: object
 ) -> None:
     notes: list[str] = []

@@ -108,7 +108,7 @@ def put_together(summaries: Iterable[str]) -> Any:
 
 @pytest.mark.usefixtures("summarising")
 @pytest.mark.parametrize("traced", [True, False])
-def test_an_answer_from_summaries_is_made_of_all_of_the_documents(program: Program, traced: bool) -> None:
+def test_an_answer_from_summaries_leads_to_all_documents(program: Program, traced: bool) -> None:
     with program.turn(traced):
         summaries = [program.summary(name) for name in DOCUMENTS]
         program.ask(put_together(summaries))
@@ -119,7 +119,7 @@ def test_an_answer_from_summaries_is_made_of_all_of_the_documents(program: Progr
 
 @pytest.mark.usefixtures("summarising")
 @pytest.mark.parametrize("traced", [True, False])
-def test_only_the_summaries_that_are_handed_on_are_read(program: Program, traced: bool) -> None:
+def test_only_quoted_summaries_are_inputs(program: Program, traced: bool) -> None:
     with program.turn(traced):
         summaries = [program.summary(name) for name in DOCUMENTS]
         program.ask(put_together(summaries[1:]))
@@ -171,7 +171,7 @@ def test_refining_one_summary_document_by_document(program: Program, server: Mod
     assert program.read(1)[0] == {"all-mill", "all-port"}
 
 
-def test_what_a_tool_hands_on_of_a_reply_of_its_own(program: Program, server: ModelServer) -> None:
+def test_a_tool_result_may_quote_a_reply(program: Program, server: ModelServer) -> None:
     """An agent that is the tool of another."""
     server.replies = [LONG, {"name": "ask_mill", "arguments": "{}"}, LONG.replace("good", "bad"), "A bad one."]
     call: Any = {"id": "call-1", "type": "function", "function": {"name": "ask_mill", "arguments": "{}"}}
@@ -190,7 +190,7 @@ def test_what_a_tool_hands_on_of_a_reply_of_its_own(program: Program, server: Mo
 
 @pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("answer", ["I don't know.", FOUND_NOTHING])
-def test_instructions_hand_nothing_on(program: Program, server: ModelServer, answer: str, traced: bool) -> None:
+def test_instructions_quote_no_answers(program: Program, server: ModelServer, answer: str, traced: bool) -> None:
     server.replies = [answer, answer]
     with program.turn(traced):
         program.ask(system(f"Notes: {program.look_up('mill', 'ann')}"), user("Where do I live?"))
@@ -203,7 +203,7 @@ def test_instructions_hand_nothing_on(program: Program, server: ModelServer, ans
     ("template", "answer"),
     [("Answer true, false or unknown: {}", "false"), (f"{{}} Say 'yes' or '{FOUND_NOTHING}'", FOUND_NOTHING)],
 )
-def test_the_words_of_a_template_are_nobodys(
+def test_template_words_identify_no_answer(
     program: Program, server: ModelServer, template: str, answer: str, traced: bool
 ) -> None:
     server.replies = [answer, answer]
@@ -216,7 +216,7 @@ def test_the_words_of_a_template_are_nobodys(
 @pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("asking", ["User: {}", "User: {}\nAssistant: ", "Question: {}\nAnswer:"])
-def test_a_chat_in_one_text_is_no_answer_in_parts(
+def test_a_chat_written_as_one_text_quotes_no_answers(
     program: Program, server: ModelServer, traced: bool, whole: bool, asking: str
 ) -> None:
     """`whole`: it repeats all that was said, else the last exchange only."""
@@ -230,9 +230,7 @@ def test_a_chat_in_one_text_is_no_answer_in_parts(
     assert [program.read(at)[0] for at in range(3)] == [{f"all-{name}"} for name in DOCUMENTS]
 
 
-def test_a_record_that_says_the_same_as_an_answer_is_what_the_prompt_holds(
-    program: Program, server: ModelServer
-) -> None:
+def test_a_record_with_the_text_of_an_answer_is_the_input(program: Program, server: ModelServer) -> None:
     server.replies = [LONG, "Good."]
     with program.turn(True):
         program.ask(system(program.look_up("mill", "ann")), user("How was the harvest?"))
@@ -286,7 +284,7 @@ def test_equal_answers_of_two_users_at_the_same_time(
     assert sorted(map(sorted, behind)) == [["ann-mill"]] * 2 + [["bob-port"]] * 2
 
 
-def test_an_answer_made_of_a_hundred(program: Program, server: ModelServer) -> None:
+def test_an_answer_may_quote_a_hundred_answers(program: Program, server: ModelServer) -> None:
     def says(asked: dict[str, Any]) -> str:
         number = json.dumps(asked).rpartition("house ")[2][:3]
         return f"House {number} has been painted, has a new roof of slate, and is let to a family of {number}."

@@ -1,4 +1,4 @@
-"""Conversations that say the same again and again: a window or a summary over them goes on from the newest turn."""
+"""Conversations with repeated texts: a window or a summary continues the newest turn."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def is_doubtful(span: OperationSpan) -> bool:
 # --- windows --------------------------------------------------------------------------------------------------------
 @KNOWN
 @pytest.mark.parametrize("reply", [NOTED, LONG], ids=["short", "long"])
-def test_a_window_over_repeated_texts_holds_the_last_turns(
+def test_a_window_over_repeated_texts_reads_the_last_turns(
     chat: Chat, recording: Recording, known: dict[str, Any], reply: str
 ) -> None:
     window(chat, 5, [ON, OFF, ON, OFF, "What did I ask last?"], reply, **known)
@@ -73,14 +73,18 @@ def test_a_window_over_repeated_texts_holds_the_last_turns(
 
 
 @KNOWN
-def test_a_window_of_one_exchange_holds_the_last_one(chat: Chat, recording: Recording, known: dict[str, Any]) -> None:
+def test_a_window_of_one_exchange_reads_the_last_exchange(
+    chat: Chat, recording: Recording, known: dict[str, Any]
+) -> None:
     window(chat, 3, ["Remember tea", "Remember cake", "Remember tea", "What now?"], LONG, **known)
     assert turns_read(recording) == [[], [0], [1], [2]]
     assert not is_doubtful(answers(recording)[2])
 
 
 @KNOWN
-def test_equal_prompts_are_turns_of_their_own_inferred(chat: Chat, recording: Recording, known: dict[str, Any]) -> None:
+def test_equal_prompts_are_separate_turns_marked_inferred(
+    chat: Chat, recording: Recording, known: dict[str, Any]
+) -> None:
     """The third may as well be the second once more: nothing but what came between says that it is not."""
     window(chat, 3, [ON] * 5, **known)
     assert turns_read(recording) == [[], [0], [1], [2], [3]]
@@ -110,7 +114,7 @@ def agent(chat: Chat, size: int, said: list[str], **known: Any) -> None:
 @KNOWN
 @pytest.mark.parametrize("said", [[ON, OFF, ON, OFF], [ON] * 4], ids=["in turn", "equal"])
 @pytest.mark.parametrize("size", [7, 8])
-def test_the_window_of_an_agent_holds_its_last_calls(
+def test_the_window_of_an_agent_reads_its_last_calls(
     chat: Chat, recording: Recording, known: dict[str, Any], said: list[str], size: int
 ) -> None:
     agent(chat, size, said, **known)
@@ -129,7 +133,7 @@ def test_the_window_of_an_agent_holds_its_last_calls(
 # --- a summary ------------------------------------------------------------------------------------------------------
 @KNOWN
 @pytest.mark.parametrize("keep", [1, 2])
-def test_a_summary_beside_a_repeated_reply_stands_for_all_before_it(
+def test_a_summary_beside_a_repeated_reply_replaces_all_messages_before(
     chat: Chat, recording: Recording, known: dict[str, Any], keep: int
 ) -> None:
     chat.history = []
@@ -153,6 +157,3 @@ def test_a_summary_beside_a_repeated_reply_stands_for_all_before_it(
 
 def number_of(written: Any) -> int:
     return int(written.ref.rpartition(".")[2])
-
-
-# --- branches -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Histories of which only a short reply is kept, or nothing but a summary: what else tells whose they are."""
+"""Histories of which a prompt keeps one short reply, or only a summary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import openai
 import pytest
-from opentelemetry import baggage, context
 
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer
@@ -48,7 +47,7 @@ def incomplete(recording: Recording) -> list[list[str]]:
 
 
 # --- a window of one short reply ------------------------------------------------------------------------------------
-def test_a_short_reply_that_nothing_joins_is_of_unknown_origin(chat: Chat, recording: Recording) -> None:
+def test_a_window_of_one_short_reply_has_unknown_origin(chat: Chat, recording: Recording) -> None:
     for turn in TURNS:
         anywhere(last_two, chat, *turn)
     assert incomplete(recording) == [[], ["unknown_origin"], ["unknown_origin"]]
@@ -56,7 +55,7 @@ def test_a_short_reply_that_nothing_joins_is_of_unknown_origin(chat: Chat, recor
     assert actions(recording) == []
 
 
-def test_a_short_reply_of_somebody_elsewhere_is_of_unknown_origin(
+def test_a_short_reply_to_another_question_has_unknown_origin(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     Chat(client, server, recording).say("I am Ann, remember my PIN 4711.", "OK")
@@ -67,32 +66,15 @@ def test_a_short_reply_of_somebody_elsewhere_is_of_unknown_origin(
     assert actions(recording) == []
 
 
-def in_session(chat: Chat, *turn: str) -> None:
-    context.attach(baggage.set_baggage("session.id", "s-1"))
-    last_two(chat, *turn)
-
-
-@pytest.mark.parametrize("by", ["user", "session"])
-def test_a_short_reply_to_a_user_or_in_a_session_is_inferred(chat: Chat, recording: Recording, by: str) -> None:
-    for turn in TURNS:
-        if by == "user":
-            anywhere(last_two, chat, *turn, user="ann")
-        else:
-            anywhere(in_session, chat, *turn)
-    assert incomplete(recording) == [[], ["inferred"], ["inferred"]]
-    assert actions(recording) == ["ADD"] * 2 + ["DELETE"] + ["ADD"] * 2 + ["DELETE"] * 2
-
-
 # --- a summary, and the last messages -------------------------------------------------------------------------------
-def summarised(chat: Chat, keep: int, role: str, *, span: bool = True, form: str = "text") -> None:
+def summarised(chat: Chat, keep: int, role: str, *, span: bool = True) -> None:
     """The loop of many programs: have all but the last messages summarised, then ask."""
     old, kept = chat.history[1 : len(chat.history) - keep], chat.history[len(chat.history) - keep :]
-    asked: list[Any] = [{"role": "system", "content": "Summarise the conversation."}]
-    if form == "text":
-        said = "\n".join(f"{message['role']}: {message['content']}" for message in old)
-        asked.append({"role": "user", "content": said})
-    else:
-        asked += [*old, {"role": "user", "content": "Summarise what was said."}]
+    said = "\n".join(f"{message['role']}: {message['content']}" for message in old)
+    asked: list[Any] = [
+        {"role": "system", "content": "Summarise the conversation."},
+        {"role": "user", "content": said},
+    ]
     with chat.recording.tracer.start_as_current_span("turn") if span else nullcontext():
         chat.server.replies = [SUMMARY]
         made = chat.client.chat.completions.create(model="m2", messages=asked).choices[0].message.content
@@ -115,19 +97,19 @@ def is_summarised(recording: Recording, entries: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("role", "form"), [("system", "text"), ("system", "messages"), ("user", "text")])
+@pytest.mark.parametrize("role", ["system", "user"])
 @pytest.mark.parametrize("where", ["a span", "one context", "contexts of their own"])
-def test_a_summary_beside_one_short_reply_stands_for_what_the_summariser_was_told(
-    chat: Chat, recording: Recording, role: str, where: str, form: str
+def test_a_summary_and_a_short_reply_replace_all_summarised_messages(
+    chat: Chat, recording: Recording, role: str, where: str
 ) -> None:
     run = anywhere if where == "contexts of their own" else lambda run, *args, **options: run(*args, **options)
     for turn in TURNS:
         run(chat.say, *turn)
-    run(summarised, chat, 1, role, span=where == "a span", form=form)
+    run(summarised, chat, 1, role, span=where == "a span")
     assert is_summarised(recording, 5)
 
 
-def test_a_summary_beside_one_short_reply_is_of_none_of_two_who_said_the_same(
+def test_a_summary_and_a_short_reply_of_equal_conversations_have_unknown_origin(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     people = [Chat(client, server, recording) for _ in "ab"]
@@ -142,7 +124,7 @@ def test_a_summary_beside_one_short_reply_is_of_none_of_two_who_said_the_same(
 # --- nothing but a summary ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("role", ["system", "user", "assistant"])
 @pytest.mark.parametrize("where", ["a span", "one context", "contexts of their own"])
-def test_a_summary_alone_stands_for_all_that_the_summariser_was_told(
+def test_a_summary_alone_replaces_all_summarised_messages(
     chat: Chat, recording: Recording, role: str, where: str
 ) -> None:
     run = anywhere if where == "contexts of their own" else lambda run, *args, **options: run(*args, **options)
@@ -156,7 +138,7 @@ def test_a_summary_alone_stands_for_all_that_the_summariser_was_told(
     assert actions(recording)[-2:] == ["ADD"] * 2
 
 
-def test_a_summary_alone_is_of_none_of_two_who_said_the_same(
+def test_a_summary_of_equal_conversations_has_unknown_origin(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     people = [Chat(client, server, recording) for _ in "ab"]

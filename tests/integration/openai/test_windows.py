@@ -1,4 +1,4 @@
-"""Sliding windows under prompts that change all the time: what is trimmed is trimmed, whatever else is new."""
+"""Sliding windows under changing prompts: dropped messages are trimmed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ FACTS = ["My cat is called Tom.", "I live in Oslo.", "I work as a baker.", "I li
 
 def trimmed(recording: Recording) -> list[str]:
     graph = graph_of(recording)
-    return [graph.content(graph.inputs(op.origin)[0].version) for op in operations(recording, "trim")]
+    inputs = [read for op in operations(recording, "trim") for read in graph.inputs(op.origin)]
+    return [text for read in inputs if (text := graph.content(read.version)) in FACTS]
 
 
 def window(chat: Chat, number: int, *before: dict[str, str]) -> None:
@@ -35,7 +36,7 @@ def window(chat: Chat, number: int, *before: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("content_on")
-def test_a_system_prompt_that_always_changes_is_no_summary(chat: Chat, recording: Recording) -> None:
+def test_a_changing_system_prompt_is_no_summary(chat: Chat, recording: Recording) -> None:
     chat.history = []
     for number in range(4):
         window(chat, number, {"role": "system", "content": f"Be kind. It is 10:0{number}."})
@@ -48,31 +49,15 @@ def test_a_system_prompt_that_always_changes_is_no_summary(chat: Chat, recording
 
 
 @pytest.mark.usefixtures("content_on")
-def test_notes_before_the_history_take_nothing_of_it(chat: Chat, recording: Recording) -> None:
+def test_notes_before_the_history_are_no_summary(chat: Chat, recording: Recording) -> None:
     chat.history = []
     for number in range(4):
         window(chat, number, {"role": "user", "content": f"Notes for this question: number {number}."})
-    assert trimmed(recording) == FACTS[:1]
-    replaced = [op for op in operations(recording, "summarize") for _ in op.outputs]
-    assert len(replaced) == 3
-    assert all(len(op.outputs) == 1 and "inferred" in op.incomplete for op in replaced)
-
-
-@pytest.mark.usefixtures("content_on")
-def test_a_question_kept_without_its_notes_replaces_its_own_message_alone(chat: Chat, recording: Recording) -> None:
-    chat.history = []
-    for number, fact in enumerate(FACTS):
-        chat.say(f"Notes: {number}.\n{fact}", f"I will keep in mind that {fact}")
-        chat.history[-2] = {"role": "user", "content": fact}
-        chat.history = chat.history[-4:]
-    for op in operations(recording, "summarize"):
-        [read], [written] = [v for v in op.inputs if v.role == "previous"], op.outputs
-        assert read.ref == written.ref
-        assert written.content in FACTS
+    assert not operations(recording, "summarize")
     assert trimmed(recording) == FACTS[:1]
 
 
-def test_a_reply_is_known_without_the_white_space_around_it(chat: Chat, recording: Recording) -> None:
+def test_a_reply_is_recognised_without_surrounding_white_space(chat: Chat, recording: Recording) -> None:
     for fact in FACTS:
         chat.say(fact, f"I will keep in mind that {fact}\n")
         chat.history[-1]["content"] = chat.history[-1]["content"].strip()
@@ -80,7 +65,7 @@ def test_a_reply_is_known_without_the_white_space_around_it(chat: Chat, recordin
     assert len(operations(recording, "memory_update")) == 3
 
 
-def test_a_long_reply_tells_a_conversation_though_its_question_was_rewritten(chat: Chat, recording: Recording) -> None:
+def test_a_long_reply_identifies_a_conversation_with_a_rewritten_question(chat: Chat, recording: Recording) -> None:
     reply = "The garage code is on the note beside the door, under the picture of the boat."
     chat.say("Notes: many.\nWhat is the garage code?", reply)
     chat.history = [{"role": "user", "content": "What is the garage code?"}, {"role": "assistant", "content": reply}]
@@ -90,10 +75,7 @@ def test_a_long_reply_tells_a_conversation_though_its_question_was_rewritten(cha
     assert operations(recording, "memory_update")
 
 
-# --- a prompt that is sent again ------------------------------------------------------------------------------------
-
-
-def test_examples_before_a_question_are_no_conversation_of_those_who_ask(chat: Chat, recording: Recording) -> None:
+def test_few_shot_examples_are_no_conversation(chat: Chat, recording: Recording) -> None:
     examples = [SYSTEM]
     for text, reply in (("I love it.", "positive"), ("I hate it.", "negative")):
         examples += [{"role": "user", "content": text}, {"role": "assistant", "content": reply}]
@@ -107,35 +89,8 @@ def test_examples_before_a_question_are_no_conversation_of_those_who_ask(chat: C
     assert len([v for v in answers(recording)[-1].inputs if v.role == "history"]) == 6
 
 
-def test_what_the_package_itself_sends_again_is_one_call(server: ModelServer, recording: Recording) -> None:
+def test_retries_of_the_package_are_one_call(server: ModelServer, recording: Recording) -> None:
     server.replies = [500, 429, "A fine city."]
     client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=2)
     client.chat.completions.create(model="m1", messages=[{"role": "user", "content": FACTS[1]}])
     assert len(recording.spans()) == 1
-
-
-# --- a summary in several messages ----------------------------------------------------------------------------------
-SUMMARY = [
-    {"role": "user", "content": "Summary so far: the cat is Tom."},
-    {"role": "assistant", "content": "Understood."},
-]
-
-
-def shortened(chat: Chat) -> None:
-    for fact in FACTS[:2]:
-        chat.say(fact, f"I will keep in mind that {fact}")
-    chat.history = [*SUMMARY, *chat.history[3:]]
-    chat.say(FACTS[2], "Early mornings.")
-
-
-@pytest.mark.usefixtures("content_on")
-def test_a_summary_that_was_said_and_acknowledged_is_one_and_stays(chat: Chat, recording: Recording) -> None:
-    shortened(chat)
-    for text in ("Who is Tom?", "And where do I live?"):
-        chat.say(text, f"I have been told that. {text}")
-    [summary] = operations(recording, "summarize")
-    assert not operations(recording, "trim")
-    for number, answer in enumerate(answers(recording)[2:]):
-        read = [v for v in answer.inputs if v.role == "history"]
-        assert [v.ref for v in read if v.origin == summary.origin] == [summary.outputs[0].ref]
-        assert len(read) == len({v.ref for v in read}) == 3 + 2 * number

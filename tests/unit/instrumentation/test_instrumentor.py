@@ -1,4 +1,4 @@
-"""The options of an instrumentor are our settings, by name."""
+"""The options of an instrumentor are the settings, by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def settings_back() -> Iterator[None]:
     settings.override(dict.fromkeys(settings.NAMES))
 
 
-def test_settings_given_to_instrument_hold() -> None:
+def test_instrument_applies_settings() -> None:
     ToyInstrumentor().instrument(preview_bytes=17, capture_content="SPAN_ONLY")
     try:
         assert (config().preview_bytes, config().content) == (17, True)
@@ -27,7 +27,7 @@ def test_settings_given_to_instrument_hold() -> None:
         ToyInstrumentor().uninstrument()
 
 
-def test_a_setting_that_cannot_be_used_is_named_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_setting_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     ToyInstrumentor().instrument(preview_bytes="many", span_links=7)
     try:
         assert config().span_links == 7

@@ -1,4 +1,4 @@
-"""What counts as a judgement, and what a judge's prompt expects."""
+"""Judgements in replies, and expected answers in the prompts of judges."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_judgements(reply: str, label: str, score: float | None) -> None:
         "I would say that is true, but she said so wrong",
     ],
 )
-def test_what_says_no_label_is_no_judgement(reply: str) -> None:
+def test_a_reply_without_a_label_is_no_judgement(reply: str) -> None:
     assert parse_judgement(reply) is None
 
 
@@ -58,5 +58,5 @@ def test_expected_answers(prompt: str, expected: str) -> None:
     assert expected_answer(prompt) == expected
 
 
-def test_a_prompt_of_mere_bullets_is_read_in_no_time() -> None:
+def test_a_prompt_of_bullets_is_parsed_fast() -> None:
     assert expected_answer("- - - -\n" * 12_000 + "\n" * 12_000) == ""  # was quadratic: minutes

@@ -1,4 +1,4 @@
-"""Which variable a document is, without LangChain itself."""
+"""LangChain documents as variables: names and recognition, without LangChain itself."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_names_of_documents() -> None:
         ("notes/S.md", "notes/S.md"),
     ],
 )
-def test_a_name_opens_nothing(source: str, name: str) -> None:
+def test_document_names_hold_no_credentials(source: str, name: str) -> None:
     text = Text("a", {"source": source})
     assert text.document_ref == f"document:{name}"
     assert root(text).startswith(f"document:{name}@")
@@ -105,7 +105,7 @@ def unsure(known: Known) -> Known:
     return replace(known, sure=False)
 
 
-def test_a_document_is_known_as_the_object_that_it_is() -> None:
+def test_a_document_is_recognised_by_object_identity() -> None:
     known, step, (one, twin) = KnownTexts(), Step("1"), (Document("a"), Document("a"))
     first, second = step.wrote(known, one, "chunk:1"), step.wrote(known, twin, "chunk:2")
     assert [known.find_object(text_of(document) or Text("")) for document in (one, twin)] == [first, second]
@@ -113,7 +113,7 @@ def test_a_document_is_known_as_the_object_that_it_is() -> None:
     assert copies == [unsure(first), unsure(second), unsure(second)]
 
 
-def test_an_object_in_the_place_of_a_dead_one_is_another() -> None:
+def test_an_object_at_a_reused_address_has_a_new_name() -> None:
     known, place = KnownTexts(), Document("a")
     Step("1").wrote(known, place, "chunk:1")
     number = id(place)
@@ -124,7 +124,7 @@ def test_an_object_in_the_place_of_a_dead_one_is_another() -> None:
     assert all(known.find_object(text_of(document) or Text("")) is None for document in reused or others)
 
 
-def test_a_text_is_found_with_its_place_then_alone_and_in_its_store() -> None:
+def test_a_text_is_found_by_source_then_by_content_and_in_its_store() -> None:
     known, step = KnownTexts(), Step("1")
     here = step.wrote(known, Document("a", {"source": "s"}), "chunk:1", scope="here")
     there = step.wrote(known, Document("a", {"source": "t"}), "chunk:2", scope="there")
@@ -134,7 +134,7 @@ def test_a_text_is_found_with_its_place_then_alone_and_in_its_store() -> None:
     assert step.finds(known, Text("b")) is known.find_in_store(Text("b"), "there") is None
 
 
-def test_a_text_is_found_in_its_turn_and_without_one_anywhere() -> None:
+def test_a_text_is_found_in_its_turn_or_outside_turns_anywhere() -> None:
     known, step, other, alone = KnownTexts(), Step("1"), Step("2"), Step("3", alone=True)
     mine, others = step.wrote(known, "a", "chunk:1"), other.wrote(known, "a", "chunk:1")
     theirs, last = other.wrote(known, "b", "chunk:2"), alone.wrote(known, "c", "chunk:3")
@@ -143,7 +143,7 @@ def test_a_text_is_found_in_its_turn_and_without_one_anywhere() -> None:
     assert [step.finds(known, Text(text), anywhere=True) for text in "abc"] == [mine, unsure(theirs), unsure(last)]
 
 
-def test_a_document_nobody_made_is_named_by_its_own_source() -> None:
+def test_a_document_without_a_loader_is_named_by_its_source() -> None:
     known, step, text = KnownTexts(), Step("1"), Text("a", {"source": "s"})
     known.learn(cast(Operation, step), text, Known(root(text), ""))
     other = Text("a", {"source": "t"})
@@ -153,7 +153,7 @@ def test_a_document_nobody_made_is_named_by_its_own_source() -> None:
     assert step.finds(known, other) == loaded
 
 
-def test_a_new_version_takes_the_place_of_the_old_one() -> None:
+def test_an_update_replaces_the_version_of_a_record() -> None:
     known, step = KnownTexts(), Step("1")
     step.wrote(known, "a", "chunk:1")
     newest = step.wrote(known, "a", "chunk:1")

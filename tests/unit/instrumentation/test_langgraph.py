@@ -1,4 +1,4 @@
-"""What values say and how a thread changes, without LangGraph itself."""
+"""Texts of stored values and changes of threads, without LangGraph itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Hostile:
         (None, ""),
     ],
 )
-def test_what_a_value_says(value: Any, text: str) -> None:
+def test_the_text_of_a_stored_value(value: Any, text: str) -> None:
     assert text_of(value) == text
 
 
@@ -71,7 +71,7 @@ def test_entries_of_a_checkpoint() -> None:
     assert list(entries_of("t1", values, ["summary"])) == ["state:t1/summary"]
 
 
-def test_what_is_no_message_is_not_read_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_values_are_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     monkeypatch.setattr(threads, "message_of", lambda given: read.append(given))  # pyright: ignore
     others: dict[str, list[Any]] = {
@@ -83,7 +83,7 @@ def test_what_is_no_message_is_not_read_as_one(monkeypatch: pytest.MonkeyPatch) 
     assert read == []
 
 
-def test_an_odd_item_loses_no_message() -> None:
+def test_an_unknown_item_does_not_drop_messages() -> None:
     class Frame:
         def __bool__(self) -> bool:
             raise ValueError("ambiguous")
@@ -108,7 +108,7 @@ def change(known: Threads, step: str, channels: list[str], **values: Any) -> tup
     return [e.ref for e in made.added], [e.ref for e in made.updated], list(made.removed)
 
 
-def test_a_thread_changes_only_where_its_channels_do() -> None:
+def test_only_changed_channels_change_a_thread() -> None:
     known = Threads()
     first = [Message("one", "1"), Message("two", "2")]
     assert change(known, ">a", ["messages", "summary"], messages=first, summary="a summary") == (

@@ -1,4 +1,4 @@
-"""Statements of langmem and the work that it puts off, without langmem itself."""
+"""Statements and delayed payloads of langmem, without langmem itself."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_statements() -> None:
     assert removal.ref.startswith("fact:")
 
 
-def test_what_a_write_comes_from() -> None:
+def test_the_sources_of_a_write() -> None:
     session = Session("")
     session.show("shown", Item(("memories", "ann"), "home"), "s")
     session.facts |= {"shown": Known("fact:1", "o"), "new": Known("fact:2", "o")}
@@ -63,7 +63,7 @@ def test_what_a_write_comes_from() -> None:
     assert session.sources(StoreOp("put", ("memories", "ann"), "default")) is None
 
 
-def test_a_payload_keeps_the_context_that_asked(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delayed_payload_keeps_its_context(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(langmem, "_PENDING", 2)
     delayed, payload = Delayed(), {"messages": []}
     with recording.tracer.start_as_current_span("turn") as span:

@@ -1,4 +1,4 @@
-"""Names of objects that have none."""
+"""Names of objects without a name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Store:
     pass
 
 
-def test_a_name_is_kept_as_long_as_its_object_lives() -> None:
+def test_a_name_lives_as_long_as_its_object() -> None:
     names, store = ObjectNames(), Store()
     name = names.name(store)
     assert (names.name(store), names.name(Store(), "given")) == (name, "given")
@@ -26,7 +26,7 @@ def test_a_name_is_kept_as_long_as_its_object_lives() -> None:
     assert not names._names  # pyright: ignore[reportPrivateUsage]
 
 
-def test_a_finalizer_may_ask_for_a_name_amid_another_question(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finalizer_may_ask_for_a_name_during_a_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     names, asked, make_up = ObjectNames(), list[str](), secrets.token_hex
 
     class Session:

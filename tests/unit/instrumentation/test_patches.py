@@ -1,4 +1,4 @@
-"""Families of classes: wrapped where a method is defined, whenever that is."""
+"""Class families: methods are wrapped in every class that defines them, now or later."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_classes_made_before_and_after_are_covered(recording: Recording) -> None
     assert base.subclasses[-1] == "later"
 
 
-def test_a_base_that_has_no_hook_of_its_own_gets_none_left(recording: Recording) -> None:
+def test_removal_leaves_no_init_subclass_hook_on_a_base(recording: Recording) -> None:
     class Plain:
         def search(self) -> str:
             return "plain"
@@ -84,7 +84,7 @@ def test_a_base_that_has_no_hook_of_its_own_gets_none_left(recording: Recording)
     assert seen == ["Derived"]
 
 
-def test_a_comparison_of_methods_by_the_library_still_holds(recording: Recording) -> None:
+def test_method_comparisons_of_the_library_still_hold(recording: Recording) -> None:
     class Base:
         def search(self) -> str:
             return "base"
@@ -104,7 +104,7 @@ def test_a_comparison_of_methods_by_the_library_still_holds(recording: Recording
     assert [Same().overridden(), Other().overridden()] == [False, True]
 
 
-def test_what_another_instrumentation_put_back_as_it_got_it_is_removed(recording: Recording) -> None:
+def test_a_wrapper_restored_by_another_instrumentation_is_removed(recording: Recording) -> None:
     class Store:
         def search(self) -> str:
             return "found"

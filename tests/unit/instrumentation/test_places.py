@@ -1,4 +1,4 @@
-"""Places of memories, told by objects that are like those of the libraries."""
+"""Store locations, on objects with the attributes of the libraries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def local(location: str) -> Client:
     return Client(_client=Client(location=location, persistent=location != ":memory:"))
 
 
-def test_a_folder_is_its_real_path_wherever_the_program_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_named_by_its_real_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places, store = Places(), Holder(local("notes"))
     monkeypatch.chdir(tmp_path)
     assert places.of(store) == places.of(Holder(local(str(tmp_path / "notes")))) == str(tmp_path / "notes")
@@ -48,7 +48,7 @@ def test_a_folder_is_its_real_path_wherever_the_program_goes(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("make", [lambda: local(":memory:"), lambda: Client(store={}), Notes])
-def test_what_lives_in_an_object_is_alone_with_it(make: Any) -> None:
+def test_an_in_memory_store_has_a_name_of_its_own(make: Any) -> None:
     places = Places()
     one, other = make(), make()
     assert places.of(one) == places.of(Holder(one)) == places.of(Holder(one))
@@ -58,7 +58,7 @@ def test_what_lives_in_an_object_is_alone_with_it(make: Any) -> None:
     assert not places._known  # pyright: ignore[reportPrivateUsage]
 
 
-def test_what_may_be_elsewhere_has_no_place() -> None:
+def test_an_unknown_client_has_no_location() -> None:
     class Lazy:
         @property
         def client(self) -> Any:
@@ -73,7 +73,7 @@ def test_what_may_be_elsewhere_has_no_place() -> None:
     assert {Places().of(holder) for holder in holders} == {""}
 
 
-def test_databases_of_chroma_have_one_name_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_chroma_database_has_its_own_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(eq=False)
     class Chroma:
         persist_directory: str = ""
@@ -128,12 +128,12 @@ def test_postgresql_databases_are_told_apart_without_credentials() -> None:
     assert known.of(Saver("/run/postgresql", "one")) == '["postgresql", "", "5432", "one"]'
 
 
-def test_a_connection_that_is_closed_tells_nothing_and_raises_nothing() -> None:
+def test_a_closed_connection_has_no_location_and_raises_nothing() -> None:
     assert Places().of(Saver("db.example", "one", closed=True)) == ""
     assert Places().of(type("Saver", (), {"conn": object()})()) == ""
 
 
-def test_a_pool_of_postgresql_is_the_database_of_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_postgresql_pool_has_the_location_of_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     def parsed(conninfo: str, **given: Any) -> dict[str, Any]:
         return dict(pair.split("=") for pair in conninfo.split()) | given
 
@@ -159,9 +159,9 @@ class Anything:
         raise TypeError
 
 
-def test_a_client_that_answers_to_every_name_is_asked_for_nothing() -> None:
+def test_a_client_with_dynamic_attributes_is_not_queried() -> None:
     assert Places().of(Holder(Anything())) == Places().of(SimpleNamespace(client=Anything(), db=Anything())) == ""
 
 
-def test_a_holder_that_is_none_has_no_place() -> None:
+def test_none_has_no_location() -> None:
     assert Places().of(None) == ""

@@ -18,7 +18,7 @@ PLAIN = re.compile(r"\bLock\b")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-def test_what_is_known_can_be_changed_by_who_is_changing_it() -> None:
+def test_known_texts_may_change_during_a_lookup() -> None:
     known = Ledger()
     if (child := os.fork()) == 0:
         signal.alarm(10)  # ends a child that waits
@@ -28,6 +28,6 @@ def test_what_is_known_can_be_changed_by_who_is_changing_it() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_every_lock_can_be_taken_again_by_its_holder() -> None:
+def test_every_lock_is_re_entrant() -> None:
     sources = [p for p in Path(instrumentation.__file__).parent.rglob("*.py") if p.name != "store_location.py"]
     assert [path.name for path in sources if PLAIN.search(path.read_text())] == []

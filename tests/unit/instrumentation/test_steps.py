@@ -1,4 +1,4 @@
-"""The driver of the steps, on functions that stand for any program's."""
+"""The wrapper that runs steps, on plain functions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_coroutines_run_inside_their_step(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), SystemExit(3)])
-def test_what_the_program_raises_passes_and_ends_the_span(recording: Recording, error: BaseException) -> None:
+def test_an_exception_of_the_program_passes_and_ends_the_span(recording: Recording, error: BaseException) -> None:
     def fail(value: int) -> None:
         raise error
 
@@ -75,7 +75,7 @@ def test_what_the_program_raises_passes_and_ends_the_span(recording: Recording, 
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-def test_arguments_that_do_not_fit_raise_as_they_would_without_us(recording: Recording) -> None:
+def test_invalid_arguments_raise_the_original_error(recording: Recording) -> None:
     def double(value: int) -> int:
         return value * 2
 
@@ -105,7 +105,7 @@ def twice(call: Call) -> Step:
 
 
 @pytest.mark.parametrize("step", [before, after])
-def test_a_bug_in_a_step_is_ours_alone(recording: Recording, step: StepFunction) -> None:
+def test_an_exception_in_a_step_does_not_reach_the_program(recording: Recording, step: StepFunction) -> None:
     reason = f"error:test.{step.__name__}"
     counted, of_system = drops[reason], drops_by_system[reason, "test"]
     assert wrap(lambda: 7, step, recording)() == 7
@@ -124,7 +124,7 @@ def test_a_step_may_record_nothing(recording: Recording) -> None:
     assert recording.spans() == []
 
 
-def test_siblings_do_not_become_each_others_children(recording: Recording) -> None:
+def test_sibling_operations_have_one_parent(recording: Recording) -> None:
     def three(call: Call) -> Step:
         for _ in range(3):
             call.open(None, OpKind.CREATE, scope="s", current=False)
@@ -149,7 +149,7 @@ def test_jobs_of_a_pool_run_in_the_context_of_their_submitter() -> None:
         PLACE.reset(token)
 
 
-def test_an_interrupt_within_a_step_leaves_no_operation_behind(recording: Recording) -> None:
+def test_an_interrupt_in_a_step_ends_its_operations(recording: Recording) -> None:
     def interrupted(call: Call[Any]) -> Step:
         call.open(None, OpKind.OTHER, scope="s")
         raise KeyboardInterrupt

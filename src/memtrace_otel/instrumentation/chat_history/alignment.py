@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,7 @@ from memtrace_otel.semconv import RefKind
 
 REPEATED_BY_CHANCE = 64
 """A reply of at most this many characters ("OK", "You are welcome.") does not identify a conversation."""
-_END_OF_SENTENCE, _SENTENCES = re.compile(r"[.!?。！？\n]\s*"), 256
-NO_MATCH, SHORT_REPLY, LONG_REPLY, EXCHANGE = range(4)
+NO_MATCH, LONG_REPLY, EXCHANGE = range(3)
 """How well a prompt identifies a conversation; see `Match.strength`."""
 
 
@@ -49,19 +47,14 @@ class Place:
     session: str = ""
     trace: str = ""
 
-    def shares(self, other: Place) -> bool:
-        """Whether both are in one session or in one trace."""
-        return self.session == other.session != "" or self.trace == other.trace != ""
-
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """The history of one conversation as of one reply, the last of `entries`.
 
     `mark` is part of the refs: a conversation that another process begins under the same `id` has other refs.
-    `instructions` are the sentences of its system messages; `volatile` if they change although nothing is summarised.
-    `asked` is the ref of the newest question, `place` is where that was asked. `certain` is False after an ambiguous
-    match. `continued`: a call has continued this state.
+    `instructions` are digests of its system messages. `asked` is the ref of the newest question, `place` is where the
+    question was asked. `certain` is False after an ambiguous match. `continued`: a call has continued this state.
     """
 
     id: str
@@ -69,9 +62,8 @@ class Conversation:
     scope: str
     user: str = ""
     entries: tuple[Entry, ...] = ()
-    instructions: frozenset[int] = frozenset()
+    instructions: tuple[str, ...] = ()
     asked: str = ""
-    volatile: bool = False
     certain: bool = True
     continued: bool = False
     place: Place = Place()
@@ -138,8 +130,8 @@ class Match:
     def strength(self, messages: Sequence[Message]) -> int:
         """`EXCHANGE` if the prompt repeats a question with its reply, a compaction, or begins with a long reply.
 
-        `LONG_REPLY` if the question of a long reply is unknown, `SHORT_REPLY` for a short reply without a question. A
-        short reply to an unknown question may have been given to anybody: `NO_MATCH`.
+        `LONG_REPLY` if the question of a long reply is unknown. A short reply to an unknown question identifies no
+        conversation: `NO_MATCH`.
         """
         best = NO_MATCH
         for place in self.kept:
@@ -151,9 +143,7 @@ class Match:
             long = len(messages[place].text) > REPEATED_BY_CHANCE
             if before in self.kept or (before is None and long):
                 return EXCHANGE
-            if before is None or messages[before].role != "user":
-                best = max(best, SHORT_REPLY)
-            elif long:
+            if long and before is not None and messages[before].role == "user":
                 best = LONG_REPLY
         return best
 
@@ -216,7 +206,7 @@ def best_match(matches: Sequence[Match], messages: Sequence[Message], place: Pla
 
     Ambiguous (None) if states of two conversations match equally. `matches` has the newest first.
     """
-    instructions = sentences(messages)
+    instructions = instructions_of(messages)
 
     def rank(one: Match) -> tuple[tuple[int, bool], int, bool]:
         return one.fit, -len(one.removed), one.conversation.instructions == instructions
@@ -241,11 +231,6 @@ def _best_state(matches: Sequence[Match]) -> Match:
     return replace(best, certain=False) if doubt else best
 
 
-def sentences(messages: Sequence[Message]) -> frozenset[int]:
-    """Hashes of the lines and sentences of the system messages."""
-    return frozenset(hash(part) for m in messages if m.role in INSTRUCTIONS for part in sentences_of(m.text))
-
-
-def sentences_of(text: str) -> list[str]:
-    """The lines and sentences of a text; what follows the 256th is one more."""
-    return [part for part in _END_OF_SENTENCE.split(text.strip(), _SENTENCES) if part]
+def instructions_of(messages: Sequence[Message]) -> tuple[str, ...]:
+    """Digests of the system messages."""
+    return tuple(content_digest(message.text) for message in messages if message.role in INSTRUCTIONS)

@@ -11,8 +11,7 @@ import secrets
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -25,7 +24,6 @@ from memtrace_otel.instrumentation.chat_history.alignment import (
     EXCHANGE,
     LONG_REPLY,
     REPEATED_BY_CHANCE,
-    SHORT_REPLY,
     Conversation,
     Entry,
     Match,
@@ -50,7 +48,6 @@ new_lock_after_fork(sys.modules[__name__])
 _known: OrderedDict[str, Conversation] = OrderedDict()  # by state
 _states: OrderedDict[tuple[str, ...], list[str]] = OrderedDict()  # states by the keys that find them, newest last
 _characters = 0  # total size of the states
-_recent: ContextVar[str] = ContextVar("memtrace_recent_conversation", default="")
 
 
 def here() -> Place:
@@ -67,11 +64,10 @@ def _in_baggage(*keys: str) -> str:
     return next((str(value) for key in keys if (value := baggage.get_baggage(key))), "")
 
 
-def find(request: Request, place: Place, quoted: Quoted) -> tuple[Match | None, Collection[int]]:
-    """Find the state that a prompt continues.
+def find(request: Request, place: Place, quoted: Quoted) -> tuple[Match | None, bool]:
+    """Find the state that a prompt continues, and whether several conversations match equally.
 
-    Returns no match for a new conversation, and if several conversations match equally. In the second case the
-    collection has the positions of the messages that may be of several conversations.
+    Returns no match for a new conversation, and if several match.
     """
     messages = request.messages
     keys = [key_of(message) for message in messages]
@@ -79,22 +75,21 @@ def find(request: Request, place: Place, quoted: Quoted) -> tuple[Match | None, 
         named = _states_for(request, _NEWEST) if request.conversation else []
         newest = next(iter(_states_by((_REPLY, request.previous_id)) or named), None)
         if request.held_there:  # the prompt holds new messages only
-            return newest and Match(newest, {}, [], newest.certain), ()
+            return newest and Match(newest, {}, [], newest.certain), False
         for at in range(len(messages) - 1, -1, -1):
             states = _states_for(request, keys[at]) if messages[at].role == "assistant" else []
             said = [key for key, m in zip(keys[: at + 1], messages, strict=False) if m.role not in INSTRUCTIONS]
             others = {one.id for one in states if not one.begins_with(said)}
             if states := [one for one in states if one.id in others]:
-                matches = [aligned(state, keys[: at + 1]) for state in states]
-                chosen = _choose(matches, request, place, quoted)
-                return chosen, () if chosen else {place for one in matches for place in one.kept}
+                chosen = _choose([aligned(state, keys[: at + 1]) for state in states], request, place, quoted)
+                return chosen, chosen is None
         before = len(keys) - bool(messages and messages[-1].role == "user")  # the question may equal an earlier one
         if newest or request.conversation:
-            return newest and aligned(newest, keys[:before]), ()
+            return newest and aligned(newest, keys[:before]), False
         summarised = _summarised(request, messages[:before], quoted)
         if len(summarised) != 1:
-            return None, range(len(summarised) and len(keys))
-        return replace(aligned(summarised[0], keys[:before]), certain=False), ()
+            return None, bool(summarised)
+        return replace(aligned(summarised[0], keys[:before]), certain=False), False
 
 
 def begin(request: Request) -> Conversation:
@@ -110,12 +105,10 @@ def remember(conversation: Conversation, reply: Sequence[Entry], request: Reques
     """Keep the state after a reply, by everything that the next request may have of the reply."""
     user = conversation.user or request.user
     conversation = replace(conversation, entries=conversation.entries[-_ENTRIES:], user=user)
-    named = request.conversation
-    found_by = [*(entry.key for entry in reply), *[_NEWEST] * bool(named)]
-    users = dict.fromkeys((user, "")) if named else (request.user,)
+    found_by = [*(entry.key for entry in reply), *[_NEWEST] * bool(request.conversation)]
     with _lock:
         _put(conversation)
-        for way in (*[(_REPLY, reply_id)] * bool(reply_id), *((named, one, by) for one in users for by in found_by)):
+        for way in (*[(_REPLY, reply_id)] * bool(reply_id), *(_way(request, by) for by in found_by)):
             states = _states.setdefault(way, [])
             states.append(conversation.state)
             del states[:-16]
@@ -124,7 +117,6 @@ def remember(conversation: Conversation, reply: Sequence[Entry], request: Reques
             _forget_oldest()
         while len(_states) > 4 * _STATES:
             _states.popitem(last=False)
-    _recent.set(conversation.state)
 
 
 def continue_first(conversation: Conversation) -> bool:
@@ -143,20 +135,16 @@ def forget() -> None:
     _lock, _characters = threading.RLock(), 0
     _known.clear()
     _states.clear()
-    _recent.set("")
 
 
 def _states_for(request: Request, by: str) -> list[Conversation]:
-    """States of the request's conversation name and user, newest first.
+    """States of the request's conversation name and user, newest first."""
+    return _states_by(_way(request, by))
 
-    A named conversation without a user is continued by the first user who is named. A conversation that the provider
-    holds is one for all users.
-    """
-    user = "" if request.held_there and not request.previous_id else request.user
-    found = _states_by((request.conversation, user, by))
-    if found or not (request.conversation and user):
-        return found
-    return [one for one in _states_by((request.conversation, "", by)) if not (one.user or one.continued)]
+
+def _way(request: Request, by: str) -> tuple[str, ...]:
+    """The key of the states of a request. All users share a conversation that the provider holds."""
+    return request.conversation, "" if request.held_there else request.user, by
 
 
 def _states_by(way: tuple[str, ...]) -> list[Conversation]:
@@ -167,7 +155,7 @@ def _choose(matches: list[Match], request: Request, place: Place, quoted: Quoted
     """The best of the states that end with one reply.
 
     A long reply to an unknown question identifies its conversation, but not for certain. A short reply does only if the
-    prompt quotes a summary of the conversation, or for the same user, session, trace or execution context.
+    prompt quotes a summary of the conversation.
     """
     strengths = [EXCHANGE if request.conversation else one.strength(request.messages) for one in matches]
     best = max(strengths)
@@ -176,17 +164,10 @@ def _choose(matches: list[Match], request: Request, place: Place, quoted: Quoted
         matches = [replace(one, certain=False) for one in matches]
         replies = quoted()
         summarised = [one for one in matches if any(one.conversation.was_given_to(reply) for reply in replies)]
-        near = best == SHORT_REPLY and any(_is_near(one.conversation, request, place) for one in matches)
-        if not (summarised or near or best == LONG_REPLY):
+        if not (summarised or best == LONG_REPLY):
             return None
         matches = summarised or matches
     return best_match(matches, request.messages, place)
-
-
-def _is_near(conversation: Conversation, request: Request, place: Place) -> bool:
-    recent = _known.get(_recent.get())
-    same_context = recent is not None and recent.id == conversation.id
-    return bool(request.user) or place.shares(conversation.place) or same_context
 
 
 def _summarised(request: Request, messages: Sequence[Message], quoted: Quoted) -> list[Conversation]:

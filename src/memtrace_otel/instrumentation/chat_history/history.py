@@ -14,9 +14,8 @@ from opentelemetry.trace import Span, Tracer
 
 from memtrace_otel.capture import Operation, recall
 from memtrace_otel.instrumentation.chat_history import conversations
-from memtrace_otel.instrumentation.chat_history.alignment import Entry, key_of, sentences
+from memtrace_otel.instrumentation.chat_history.alignment import Entry, Match, instructions_of, key_of
 from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Message, Request, Version
-from memtrace_otel.instrumentation.chat_history.summaries import find_summaries, is_summary
 from memtrace_otel.model import make_ref, ref_kind, split_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
@@ -86,6 +85,7 @@ class History:
         # The current span may be another instrumentation's span of this very call, which has no earlier answers.
         self._turns = [turn for turn in (recall.turn_here(), recall.recall("")) if turn is not None]
         match, ambiguous = conversations.find(request, self._place, self._replies_quoted)
+        self._asked = asked_last(request.messages)
         self._match = match
         self.conversation = conversations.begin(request) if match is None else match.conversation
         self.certain = match is None or match.certain
@@ -93,7 +93,7 @@ class History:
         if request.held_there:
             self.entries = dict(enumerate(self.conversation.entries, len(request.messages)))
         self._new = {
-            place: replace(self.conversation.new_entry(message), unknown=place in ambiguous)
+            place: replace(self.conversation.new_entry(message), unknown=ambiguous)
             for place, message in enumerate(request.messages)
             if place not in self.entries and message.role not in INSTRUCTIONS
         }
@@ -111,9 +111,8 @@ class History:
     @property
     def query(self) -> int:
         """Position of the newest question, in the prompt or among the entries that the provider holds; -1 for none."""
-        asked = asked_last(self._request.messages)
-        held = () if asked >= 0 else self.entries.items()
-        return next((place for place, entry in held if _as_query(entry) == self.conversation.asked), asked)
+        held = () if self._asked >= 0 else self.entries.items()
+        return next((place for place, entry in held if _as_query(entry) == self.conversation.asked), self._asked)
 
     @property
     def query_ref(self) -> str:
@@ -124,7 +123,7 @@ class History:
     def is_new(self, place: int) -> bool:
         """Whether the message at this position of the prompt is new and no summary."""
         entry = self.entries.get(place)
-        return place in self._new and not (entry and is_summary(entry))
+        return place in self._new and not (entry and _is_summary(entry))
 
     def new_versions(self, place: int) -> tuple[Version, ...]:
         """The versions behind a new message."""
@@ -143,34 +142,25 @@ class History:
         if match is None:
             return
         first = conversations.continue_first(self.conversation)
-        summaries = find_summaries(match, self._request.messages, self.query, self._is_quoting) if first else []
+        summary, replaced_refs = self._find_summary(match) if first else ((), ())
         now = {e.ref: e if first else self.conversation.renew(e) for e in (*self.entries.values(), *match.removed)}
-        replaced = {self.query, *(place for places, _ in summaries for place in places)}
-        made = {place: entry for place, entry in self._new.items() if place not in replaced}
+        made = {place: entry for place, entry in self._new.items() if place not in (self.query, *summary)}
         removed = {entry.ref: entry for entry in match.removed} if first else {}
         kept = {entry.ref: now[entry.ref] for entry in (*self.entries.values(), *removed.values())}
         stored = self._store([*(entry for entry in kept.values() if not entry.origin), *made.values()])
         now = {ref: stored.get(entry.ref, entry) for ref, entry in now.items()}
         placed = {place: replace(now[entry.ref], key=entry.key) for place, entry in self.entries.items()}
         self.entries = placed | {place: stored[entry.ref] for place, entry in made.items()}
-        for places, refs in summaries:
-            for ref in refs:
-                removed.pop(ref, None)
-            self._summarise(places, [now[ref] for ref in refs])
-        self._trim([now[ref] for ref in removed])
+        if summary:
+            self._summarise(summary, [now[ref] for ref in replaced_refs])
+        self._trim([now[ref] for ref in removed if ref not in replaced_refs])
 
     def answered(self, choices: Sequence[Sequence[Said]], id: str) -> None:
         """Keep each choice with the history before it, for the calls that continue it. `id` is that of the reply."""
-        messages = self._request.messages
         held = self._held()
-        instructions = sentences(messages)
-        if instructions == self.conversation.instructions:
-            instructions = self.conversation.instructions  # one object for all states
-        changes = self._match is not None and not self._match.removed and instructions != self.conversation.instructions
         asked = replace(
             self.conversation,
-            instructions=instructions,
-            volatile=self.conversation.volatile or changes,
+            instructions=instructions_of(self._request.messages),
             asked=self.query_ref,
             certain=self.certain,
             continued=False,
@@ -216,6 +206,22 @@ class History:
                 source = operation.read(entry.ref, role=Role.PREVIOUS, origin=entry.origin)
                 operation.wrote(entry.ref, action=Action.DELETE, sources=[source])
 
+    def _find_summary(self, match: Match) -> tuple[Sequence[int], Sequence[str]]:
+        """Positions of the messages that summarise dropped messages, and the refs of the entries that they replace.
+
+        A summary is a new compaction, or new messages or instructions that quote a reply of this turn.
+        """
+        messages, removed = self._request.messages, [entry.ref for entry in match.removed]
+        if not removed:
+            return (), ()
+        for place, entry in match.kept.items():
+            if messages[place].compaction and not entry.origin:
+                return [place], [*removed, entry.ref]
+        for place, message in enumerate(messages):
+            if place not in match.kept and place != self.query and self._quoted(message.text) is not None:
+                return [place], removed
+        return (), ()
+
     def _summarise(self, places: Sequence[int], removed: Sequence[Entry]) -> None:
         """Record that the messages at these positions replace the removed entries."""
         messages = {place: self._request.messages[place] for place in places}
@@ -235,8 +241,6 @@ class History:
         written: list[int] = []
         if answer is not None:
             written = [operation.read(answer.ref, role=Role.ANSWER, origin=answer.origin, content=answer.text)]
-        elif text:
-            operation.mark(Incomplete.INFERRED)  # only the position says so
         for entry, source in zip(removed, previous, strict=True):
             sources = previous if entry is removed[0] else [source]
             operation.wrote(entry.ref, action=Action.UPDATE, content=text, sources=[*sources, *written])
@@ -251,9 +255,6 @@ class History:
     def _quoted(self, text: str) -> recall.Answer | None:
         """The reply of this turn that a text quotes, None for none."""
         return next((answer for answer in self._answers() if recall.quotes(text, answer.text)), None)
-
-    def _is_quoting(self, text: str) -> bool:
-        return self._quoted(text) is not None
 
     def _answers(self) -> Iterator[recall.Answer]:
         return (answer for turn in self._turns for answer in turn.newest_answers())
@@ -271,6 +272,10 @@ class History:
     def _mark(self, operation: Operation) -> None:
         if not self.certain:
             operation.mark(Incomplete.INFERRED)
+
+
+def _is_summary(entry: Entry) -> bool:
+    return bool(entry.made_of) and ref_kind(entry.made_of[0][0]) == RefKind.STATE
 
 
 def _as_query(entry: Entry) -> str:

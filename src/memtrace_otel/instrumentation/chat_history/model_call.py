@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 
 from opentelemetry import trace
 
@@ -11,15 +13,45 @@ from memtrace_otel.capture import Operation, current_operation, guard, recall, v
 from memtrace_otel.capture.adoption import AdoptingTracer, around, model_call_of_another
 from memtrace_otel.capture.feedback import write_evaluation
 from memtrace_otel.capture.tracing import context_of
+from memtrace_otel.instrumentation.chat_history.alignment import paired
 from memtrace_otel.instrumentation.chat_history.history import History, KeptHistory, Said, kept_history
 from memtrace_otel.instrumentation.chat_history.inputs import Inputs
 from memtrace_otel.instrumentation.chat_history.judgement import Judgement, expected_answer, parse_judgement
-from memtrace_otel.instrumentation.chat_history.messages import Choice, ModelReply, Request, Version
+from memtrace_otel.instrumentation.chat_history.messages import Choice, Message, ModelReply, Request, Version
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 _AROUND_ANSWERS = frozenset({OpKind.OTHER, OpKind.ASSEMBLE})
 """Kinds of operations in which a model call is an answer; in every other operation the call is a step."""
+
+
+@dataclass(slots=True)
+class Caller:
+    """A call of `model`, an object of a library that calls a client package and knows the ids of messages.
+
+    `messages` are the prompt as the library knows it. `reply` lists the versions of the reply, set by the instrumentor
+    of the client package.
+    """
+
+    model: object
+    messages: Sequence[Message]
+    reply: tuple[Version, ...] = ()
+
+    def name(self, request: Request) -> Request:
+        """The request with the library's ids where both have the same message."""
+        sides = ([(m.role, m.text) for m in side] for side in (request.messages, self.messages))
+        messages = list(request.messages)
+        for place, at in paired(*sides).items():
+            known = self.messages[at]
+            messages[place] = replace(messages[place], id=known.id or messages[place].id, made_of=known.made_of)
+        return replace(request, messages=tuple(messages))
+
+
+CALLER: ContextVar[Caller | None] = ContextVar("memtrace_caller", default=None)
+"""Set by the instrumentor of such a library while a model is called."""
+
+RECORDED_PACKAGES: set[str] = set()
+"""Client packages (`openai`) whose model calls their own instrumentor records now."""
 
 
 def is_answer() -> bool:

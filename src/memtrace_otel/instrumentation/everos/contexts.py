@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 
 from memtrace_otel.capture import guard
 from memtrace_otel.instrumentation.base import Patches
-from memtrace_otel.instrumentation.wrapped import Wrapped
+from memtrace_otel.instrumentation.steps import Wrapped
 
 ENGINE = "everos.infra.ome.engine"
 RUNNER = "everos.infra.ome._dispatch.runner"

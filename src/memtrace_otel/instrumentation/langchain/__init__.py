@@ -20,8 +20,7 @@ _Steps = Mapping[str, StepFunction]
 
 
 class LangChainInstrumentor(MemoryInstrumentor):
-    """Instruments `langchain-core` 0.3 and 1.x: every class derived from the base classes below, also in other packages
-    and in the application."""
+    """Instruments `langchain-core` 0.3 and 1.x: all classes derived from the base classes below, in any package."""
 
     system = SYSTEM
     requirement = "langchain-core>=0.3.46,<2"

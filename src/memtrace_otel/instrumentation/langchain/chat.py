@@ -1,8 +1,7 @@
-"""Models of LangChain that answer, chat models and those that complete a text: `respond` spans for every provider.
+"""Model calls of LangChain, by chat models and text completion models: `respond` spans for every provider.
 
-The methods wrapped are those that a provider's class defines, below all of LangChain's own layers, so that a span which
-another instrumentation has for the call is the current one and is enriched. Models on the `openai` package are left to
-its own instrumentor.
+The wrapped methods are those of a provider's class, below the layers of LangChain. So a span of another instrumentation
+for the call is current, and gets our attributes. The OpenAI instrumentor records models on the `openai` package.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 from opentelemetry.trace import Span
@@ -19,31 +17,36 @@ from opentelemetry.trace import Span
 from memtrace_otel.capture import current_operation, guard
 from memtrace_otel.capture.adoption import announced, mark_step
 from memtrace_otel.capture.finalizers import report_later, report_waiting
-from memtrace_otel.instrumentation.chat_history.caller import CALLER, RECORDED_PACKAGES, Caller
 from memtrace_otel.instrumentation.chat_history.messages import Message, ModelReply, Request, choices_of, get
-from memtrace_otel.instrumentation.chat_history.model_call import ModelCall, is_answer
+from memtrace_otel.instrumentation.chat_history.model_call import (
+    CALLER,
+    RECORDED_PACKAGES,
+    Caller,
+    ModelCall,
+    is_answer,
+)
 from memtrace_otel.instrumentation.langchain.messages import calls_of, message_of, sources, text_in
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.langchain.state import Call
-from memtrace_otel.instrumentation.langchain.streams import observed
+from memtrace_otel.instrumentation.langchain.streams import Observer, observed
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Incomplete
 
 _MAX_CHUNKS = 100_000
 
 REPLIES: ContextVar[list[Any] | None] = ContextVar("memtrace_langchain_replies", default=None)
-"""Set by an operation whose steps are model calls and that wants to see the replies (messages)."""
+"""Set by an operation that collects the replies (messages) of the model calls inside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A reply without a message around it."""
+    """A reply of a text completion model."""
 
     content: str
 
 
 def answer(call: Call) -> Step:
-    """`_generate`, `_agenerate`: a call of a model that returns its reply whole."""
+    """`_generate`, `_agenerate`: a model call without streaming."""
     report_waiting()
     if not call.enter("chat"):
         return
@@ -61,7 +64,7 @@ def answer(call: Call) -> Step:
         sources.note_reply(above.reply, *_ids(call, *_replies(result)))
         return
     if any(isinstance(prompt, str) for prompt in _given(call)[1:]):
-        return  # a batch of texts to complete: no answer is that of all
+        return  # a batch of texts to complete has no single answer
     asked = _model_call(call)
     call.begin(asked.operation, on_error=asked.fail)
     result = yield
@@ -80,15 +83,15 @@ def stream(call: Call) -> Step:
         return
     above = CALLER.get()
     if above is not None and above.model is call.instance:
-        return  # the method of a base class, whose chunks the one above it hands on
+        return  # the method of a base class: the overriding method records its chunks
     chunks = yield
     handed = observed(chunks, _Chunks(call, recorded))
     if handed is not None:
         call.hand_out(handed)
 
 
-class _Chunks:
-    """A reply that comes in chunks. Between them the program runs, and no operation of ours is current."""
+class _Chunks(Observer):
+    """A streamed reply. Between two chunks the program runs, and the operation is not current."""
 
     where = "langchain.stream"
 
@@ -137,18 +140,18 @@ class _Chunks:
             announced.reset(span)
 
     def see(self, item: object) -> None:
-        """Keep a chunk; of a model on the `openai` package only the first one, which has the id."""
+        """Keep a chunk; of a model on the `openai` package only the first chunk, which has the id."""
         if len(self._messages) < (_MAX_CHUNKS if self._caller is None else 1):
             self._messages.append(_message(item))
 
-    def end(self, *, whole: bool) -> None:
-        """Record the reply now; later if the program left the stream, since a finalizer may have closed it."""
-        if whole or self._error is not None:
-            self._record(whole)
+    def end(self) -> None:
+        """Record the reply now; later if the program left the stream, since a finalizer may have closed the stream."""
+        if self.whole or self._error is not None:
+            self._record()
         else:
-            report_later(partial(self._record, False))
+            report_later(self._record)
 
-    def _record(self, whole: bool) -> None:
+    def _record(self) -> None:
         if self._caller is not None:
             sources.note_reply(self._caller.reply, *_ids(self._call, *self._messages[:1]))
         if self._asked is None:
@@ -156,7 +159,8 @@ class _Chunks:
         self._asked.operation.mark(Incomplete.GUARD)
         with guard(self.where):
             if self._error is None:
-                _finish(self._call, self._asked, self._messages, whole=whole and len(self._messages) < _MAX_CHUNKS)
+                whole = self.whole and len(self._messages) < _MAX_CHUNKS
+                _finish(self._call, self._asked, self._messages, whole=whole)
             else:
                 self._asked.fail()
             self._asked.operation.unmark(Incomplete.GUARD)
@@ -173,7 +177,7 @@ def _prompt(call: Call) -> tuple[Message, ...]:
 
 
 def _given(call: Call) -> Sequence[Any]:
-    """What a model is given: messages, or texts to complete."""
+    """The input of a model: messages, or texts to complete."""
     arguments = call.arguments()
     named = (arguments[name] for name in ("messages", "prompts", "prompt") if name in arguments)
     given = next(named, call.args[0] if call.args else ())
@@ -181,7 +185,7 @@ def _given(call: Call) -> Sequence[Any]:
 
 
 def _replies(result: Any) -> list[Any]:
-    """The message that a model has replied: the first choice."""
+    """The message of a reply: the first choice."""
     choices = cast(Sequence[Any], result.generations[:1])
     if choices and isinstance(choices[0], list):  # for each text to complete its choices
         choices = cast(Sequence[Any], choices[0])
@@ -189,7 +193,7 @@ def _replies(result: Any) -> list[Any]:
 
 
 def _message(generation: object) -> Any:
-    """The message of what a model has generated; of one that completes texts the text."""
+    """The message of a generation, or the text of a text completion."""
     text = get(generation, "text")
     return getattr(generation, "message", None) or _Text(text if isinstance(text, str) else "")
 
@@ -215,7 +219,7 @@ def _finish(call: Call, asked: ModelCall, messages: Sequence[Any], *, whole: boo
 
 
 def _ids(call: Call, *messages: Any) -> list[str]:
-    """What tells the message of this call from others: the id of the run, its own if it has one yet."""
+    """Ids of the message of this call: the id of the run, and its own if already set."""
     run = getattr(call.arguments().get("run_manager"), "run_id", None)
     return [str(id) for id in (run, *(getattr(message, "id", None) for message in messages)) if id]
 

@@ -1,8 +1,8 @@
-"""LangChain's documents as variables: what names a document or a chunk, and which variable a text is.
+"""Documents and chunks of LangChain as variables: their names, and the variable behind a text.
 
-A `Document` has no id until a vector store gives it one, so a loaded document is named by its source and a chunk by a
-digest. Between the steps of a program it is followed as the object that it is, and by its content where it was copied:
-within its trace, and further where no span is around a step, for another turn may say the same.
+A `Document` has no id until a vector store assigns one, so a loaded document is named by its source and a chunk by a
+digest. Between steps a document is recognised by object identity, a copy by its content: within its trace, or in any
+trace if no span is around a step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SOURCES = ("source", "file_path", "url")
 _PLACES = ("page", "row", "seq_num", "start_index")
 _STORES = ("_collection_name", "collection_name", "_index_name", "index_name", "_table_name", "table_name")
 _USER = re.compile(r"(?<=://)[^\s/@]{1,512}@")
-"""Who opens a URL, with the password."""
+"""User and password of a URL."""
 _LONGEST = 100_000  # bytes of a source
 _ENTRIES = 16_384
 _ANYWHERE = ""
@@ -35,7 +35,7 @@ _TWINS = 256
 
 @dataclass(slots=True, eq=False)
 class Text:
-    """A document as its owner handed it over; `document` is the object itself, None for a bare text."""
+    """A document or a bare text; `document` is the object itself, None for a bare text."""
 
     content: str
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -50,24 +50,26 @@ class Text:
 
     @property
     def nameless(self) -> str:
-        """`chunk:<digest of content, source and place>`, whatever its id."""
+        """`chunk:<digest of content, source and place>`, also with an id."""
         return self.recognised_by()[0]
 
     @property
     def document_ref(self) -> str:
-        """`document:<id>`, else `document:<source>` with its place in there, else `document:<digest>`."""
+        """`document:<id>`, else `document:<source>` with page, row or offset, else `document:<digest>`."""
         return variable_ref(RefKind.DOCUMENT, self.content, self._name())
 
     def root(self, reader: Operation, number: int = 1) -> Known:
-        """The document that nobody is known to have loaded: another text is another document. One without a name is
-        that of the call that it was given to, the `number`-th of equal ones."""
+        """A document without a known loader: another text is another document.
+
+        A document without a name is named by the call that reads it, as the `number`-th of equal documents.
+        """
         ref = variable_ref(RefKind.DOCUMENT, self.content)
         if name := self._name():
             return Known(make_ref(RefKind.DOCUMENT, f"{name}@{split_ref(ref)[1]}"), "")
         return Known(said(ref, reader.origin[33:], number), "")
 
     def recognised_by(self) -> list[str]:
-        """What the same text is recognised by after copying: with its source and place, and alone."""
+        """Keys that recognise a copy: the content with source and place, and the content alone."""
         if not self._keys:
             place = self._place()
             self._keys = [variable_ref(RefKind.CHUNK, self.content)]
@@ -86,7 +88,7 @@ class Text:
 
 
 def text_of(value: Any) -> Text | None:
-    """A Document or a bare text, None for anything else."""
+    """A Document or a bare text, None for other values."""
     if isinstance(value, str):
         return Text(value)
     content = getattr(value, "page_content", None)
@@ -97,7 +99,7 @@ def text_of(value: Any) -> Text | None:
 
 
 def texts_of(arguments: Mapping[str, Any]) -> list[Text] | None:
-    """The documents of a call; None when it was given an iterator, which is the library's to consume."""
+    """The documents of a call; None for an iterator, which only the library may consume."""
     for name in ("documents", "texts", "text"):
         given = arguments.get(name)
         if isinstance(given, str):
@@ -113,10 +115,10 @@ def texts_of(arguments: Mapping[str, Any]) -> list[Text] | None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The version of a variable that a document or text is; `sure` False when its content alone says so, and equal
-    texts leave a choice or it was written in another trace.
+    """The version of a variable behind a document or text.
 
-    `origin` None is looked up when it is read, '' a root.
+    `sure` is False for a match by content with several equal texts, or with a text of another trace. `origin` None is
+    looked up at the read, '' is a root.
     """
 
     ref: str
@@ -125,14 +127,14 @@ class Known:
     sure: bool = True
 
     def read_by(self, operation: Operation, content: str, role: str = Role.OTHER, score: float | None = None) -> int:
-        """Record it as an input of `operation`."""
+        """Record the version as an input of `operation`."""
         if not self.sure:
             operation.mark(Incomplete.INFERRED)
         return operation.read(self.ref, role=role, content=content, origin=self.origin, scope=self.scope, score=score)
 
 
 class KnownTexts:
-    """Which variable a document is: by the object while it lives, else by content. Both tables are bounded."""
+    """The variables behind documents, by object identity or by content. Both tables are bounded."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -141,7 +143,7 @@ class KnownTexts:
         self._contents: OrderedDict[tuple[str, str], list[Known]] = OrderedDict()  # by turn and what is said
 
     def learn(self, operation: Operation, text: Text, known: Known, *, as_object: bool = True) -> None:
-        """Remember the variable that a text is which `operation` read or wrote: by what it says, and the object."""
+        """Remember the variable behind a text that `operation` read or wrote, by content and by object."""
         turns = {_turn(operation), _ANYWHERE}
         with self._lock:
             if as_object and text.document is not None:
@@ -154,7 +156,7 @@ class KnownTexts:
                     table.popitem(last=False)
 
     def find_object(self, text: Text) -> Known | None:
-        """The variable that the very object is, unless the program has changed what it says since it came in."""
+        """The variable behind this object, None if the program has changed its content since."""
         reference, known = self._objects.get(id(text.document), (None, None))
         if known is None or reference is None or reference() is not text.document:
             return None
@@ -162,20 +164,22 @@ class KnownTexts:
         return known if known.origin or said in known.ref else None
 
     def find(self, text: Text, reader: Operation, *, nth: int = 0, anywhere: bool = False) -> Known | None:
-        """The variable that says what a text says, written in the turn of `reader`: of one without a span around it,
-        and of what is looked for `anywhere`, else in another. `nth` counts the equal texts before it in the same call.
+        """The variable with the content of a text, written in the turn of `reader`.
+
+        `anywhere`, or without a span around `reader`: a variable of any turn. `nth` counts the equal texts before this
+        one in the same call.
         """
         for key in text.recognised_by():
             for turn in (_turn(reader), _ANYWHERE) if anywhere else (_turn(reader),):
                 if twins := self._twins(turn, key):
                     chosen = twins[min(nth, len(twins) - 1)]
-                    if not chosen.origin:  # another object: it is named by its own source
+                    if not chosen.origin:  # another object, named by its own source
                         return text.root(reader, nth + 1)
                     return replace(chosen, sure=len(twins) == 1 and chosen.origin[:32] == reader.origin[:32])
         return None
 
     def find_in_store(self, text: Text, scope: str) -> Known | None:
-        """The record of this scope that says what a text says."""
+        """The record of this scope with the content of a text."""
         for key in text.recognised_by():
             if twins := [twin for twin in self._twins(_ANYWHERE, key) if twin.scope == scope]:
                 return replace(twins[0], sure=len(twins) == 1)
@@ -187,13 +191,13 @@ class KnownTexts:
 
 
 def _turn(operation: Operation) -> str:
-    """The trace of an operation, `_ANYWHERE` when it has one for itself: nothing says where its turn ends."""
+    """The trace of an operation, `_ANYWHERE` for an operation without a span around it."""
     return _ANYWHERE if operation.is_alone() else operation.origin[:32]
 
 
 def read_all(operation: Operation, texts: Sequence[Text], known: Sequence[KnownTexts], roots: KnownTexts) -> list[int]:
-    """Record the texts given to an operation: the variables they are known as, in the first table that has one, else
-    documents nobody made, which `roots` learns."""
+    """Record the texts given to an operation: the variables behind them in the first table that has one, else documents
+    without a known loader, which `roots` learns."""
     equal: dict[str, int] = {}
     indices: list[int] = []
     for text in texts:

@@ -48,7 +48,7 @@ class LangMemInstrumentor(MemoryInstrumentor):
         return LangMemState(tracer)
 
     def patch(self, patches: LangMemState) -> None:
-        """Wrap the methods below once the application has imported them."""
+        """Wrap the methods below, each once the application has imported its module."""
         points: Points = {
             "langmem.knowledge.extraction": {
                 "MemoryStoreManager.invoke": manage,
@@ -64,7 +64,7 @@ class LangMemInstrumentor(MemoryInstrumentor):
 
 
 class LangMemState(Patches):
-    """`delayed` has the contexts of reflections that wait."""
+    """`delayed` has the contexts of queued reflections."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, SYSTEM)
@@ -72,7 +72,7 @@ class LangMemState(Patches):
 
 
 class Delayed:
-    """The contexts in which payloads were queued: `ReflectionExecutor` runs them in a thread of its own."""
+    """The contexts in which payloads were queued: `ReflectionExecutor` runs payloads in another thread."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -80,7 +80,7 @@ class Delayed:
         self._waiting: OrderedDict[int, tuple[object, Context]] = OrderedDict()
 
     def put(self, payload: object) -> None:
-        """Keep the current context for this object; the oldest ones are forgotten first."""
+        """Keep the current context for this object; the oldest contexts are dropped first."""
         with self._lock:
             self._waiting[id(payload)] = (payload, get_current())
             while len(self._waiting) > _PENDING:
@@ -143,7 +143,7 @@ SESSION: ContextVar[Session | None] = ContextVar("memtrace_langmem_session", def
 
 
 def manage(call: Call) -> Step:
-    """`MemoryStoreManager.invoke`: messages in; the writes are the store operations below."""
+    """`MemoryStoreManager.invoke`: messages in; the nested store operations are the writes."""
     given = call.arguments().get("input")
     operation = call.open(
         semconv.UPSERT_MEMORY, OpKind.INGEST, scope="", purpose=purpose(call), parent=call.patches.delayed.take(given)
@@ -176,7 +176,9 @@ def extract(call: Call) -> Step:
     for text in (message_of(reply).text for reply in replies):
         operation.wrote(variable_ref(RefKind.COMPLETION, text), content=text)
     if replies and not any(getattr(reply, "tool_calls", None) for reply in replies):
-        operation.mark(Incomplete.UNPARSED)  # langmem stores nothing from a reply without a tool call, and says nothing
+        operation.mark(
+            Incomplete.UNPARSED
+        )  # langmem stores nothing from a reply without a tool call, and raises no error
     for made in map(statement, cast(Sequence[Any], extracted)):
         if made.id in before and not made.removes and made.text == before[made.id].text:
             continue

@@ -10,12 +10,12 @@ from typing import cast
 from memtrace_otel.capture import Operation
 from memtrace_otel.instrumentation.langchain.documents import Known, text_of
 from memtrace_otel.instrumentation.langchain.state import Call, purpose
-from memtrace_otel.instrumentation.langchain.streams import observed
+from memtrace_otel.instrumentation.langchain.streams import Observer, observed
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind
 
 _LOADING: ContextVar[bool] = ContextVar("memtrace_langchain_loading", default=False)
-"""Set while a loader works: the loaders that it uses are parts of it."""
+"""Set while a loader runs: nested loaders are not recorded."""
 
 
 def load(call: Call) -> Step:
@@ -29,7 +29,7 @@ def load(call: Call) -> Step:
 
 
 def lazy_load(call: Call) -> Step:
-    """`lazy_load`, `alazy_load`: one operation per document, so that no document is kept in memory."""
+    """`lazy_load`, `alazy_load`: one operation per document, so no document stays in memory."""
     if _LOADING.get():
         return
     documents = yield
@@ -38,14 +38,11 @@ def lazy_load(call: Call) -> Step:
         call.hand_out(watched)
 
 
-class _LazyLoad:
+class _LazyLoad(Observer):
     where = "langchain.lazy_load"
 
     def __init__(self, call: Call) -> None:
         self._call = call
-
-    def start(self) -> None:
-        pass
 
     @contextmanager
     def waiting(self) -> Generator[None]:
@@ -62,9 +59,6 @@ class _LazyLoad:
                 kind=OpKind.INGEST, system=patches.system, purpose=purpose(self._call), tracer=patches.tracer
             ) as operation:
                 _loaded(self._call, operation, [item])
-
-    def end(self, *, whole: bool) -> None:
-        pass
 
 
 def _loaded(call: Call, operation: Operation, documents: Sequence[object]) -> None:

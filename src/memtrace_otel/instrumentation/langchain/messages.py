@@ -1,4 +1,4 @@
-"""Messages of LangChain, and of the OpenAI API in dictionaries, with the versions that they are made of."""
+"""Messages of LangChain, and dictionaries in the form of the OpenAI API, with the versions behind them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _Result = tuple[str, int]  # id of the tool call, hash of the text
 
 
 class MessageSources:
-    """The versions behind messages: of a reply by the id of its run or message, of a tool's result by the id of the
-    call and the text, within a turn. Bounded."""
+    """The versions behind messages: of replies by the id of the run or message; of tool results, within a turn, by the
+    id of the call and the text. Bounded."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""The records of stores that this process has written: vector stores and key-value stores alike."""
+"""Records of vector stores and key-value stores that this process has written."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Records:
         self._deleted: OrderedDict[_Record, None] = OrderedDict()
 
     def holds(self, scope: str, ref: str) -> bool:
-        """Whether this process has written the newest version of a record, and that is no tombstone."""
+        """Whether this process wrote the newest version of a record, and the version is no tombstone."""
         return bool(origins().find(scope, ref)) and (scope, ref) not in self._deleted
 
     def missed(self, scope: str, ref: str) -> None:
-        """Note that a record has gone (expired): the next write does not replace it."""
+        """Note that a record has expired: the next write adds a record."""
         if self.holds(scope, ref):
             self._move((scope, ref), self._written, self._deleted)
 
     def write(
         self, operation: Operation, ref: str, content: object, sources: list[int], *, replaces: bool = False
     ) -> None:
-        """Record a new version, which reads the version that it replaces."""
+        """Record a new version, with the replaced version among its sources."""
         replaces = replaces or self.holds(operation.scope, ref)
         if replaces:
             sources = [*sources, operation.read(ref, role=Role.PREVIOUS)]

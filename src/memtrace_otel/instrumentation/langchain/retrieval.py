@@ -1,7 +1,7 @@
 """Searches of vector stores and retrievers as `retrieval` spans, rerankers as their steps.
 
-The outermost search or retriever is the retrieval; what the ones below it found are its candidates. Among them, those
-that are returned are the hits.
+The outermost search or retriever is the retrieval. The results of nested searches are its candidates; the returned ones
+are the hits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCORES = ("relevance_score", "score", "_score")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A document that a search returned: which stored version it is, its text and its score."""
+    """A document that a search returned: its stored version, text and score."""
 
     known: Known
     text: Text
@@ -37,8 +37,8 @@ class Found:
 
 @dataclass(slots=True)
 class Retrieval:
-    """A retrieval under way and what its searches have found so far, by ref; `last` is the newest result. `asked`: what
-    they were asked, the question of the retrieval itself first."""
+    """A running retrieval. `candidates` are the results of nested searches, by ref; `last` is the newest result.
+    `asked` are the queries, that of the retrieval itself first."""
 
     operation: Operation
     asked: dict[str, None]
@@ -47,12 +47,12 @@ class Retrieval:
     _documents: dict[int, Found] = field(default_factory=dict[int, Found])
 
     def ask(self, query: object) -> None:
-        """Note what a search below is asked: a model may have rewritten the question."""
+        """Note the query of a nested search: a model may have rewritten the question."""
         if isinstance(query, str):
             self.asked[query] = None
 
     def consider(self, found: Sequence[Found]) -> None:
-        """Note what a search returned; the outer search knows the score better."""
+        """Note the results of a search; the score of the outer search counts."""
         for item in found:
             known = self.candidates.get(item.known.ref)
             if (known is None and len(self.candidates) < _CANDIDATES) or (known and item.score is not None):
@@ -60,12 +60,12 @@ class Retrieval:
                 self._documents[id(item.text.document)] = item
 
     def seen(self, document: object) -> Found | None:
-        """What a search below has found as this very document."""
+        """The result of a nested search that is this object."""
         found = self._documents.get(id(document))
         return found if found is not None and found.text.document is document else None
 
     def version(self, text: Text) -> Known | None:
-        """The stored version that a document copied from the result of a search below is."""
+        """The stored version behind a copy of a nested result."""
         found = list(self.candidates.values())
         same = [item for item in found if text.id and item.text.id == text.id]
         if not same and not text.id:
@@ -78,15 +78,15 @@ RETRIEVAL: ContextVar[Retrieval | None] = ContextVar("memtrace_langchain_retriev
 
 
 def search(call: Call) -> Step:
-    """`similarity_search` and its relatives, `get_by_ids`: a retrieval of its own, or a part of the one around it; in a
-    write to the same store (which looks for what it holds, or whose embedder does) a step of that."""
+    """`similarity_search` and similar methods, `get_by_ids`: a retrieval, a nested search, or a step of a write to the
+    same store."""
     if RECORDED.get():
         return
     around, write = RETRIEVAL.get(), WRITE.get()
     if around is not None:
         around.ask(first(call, "query"))
         returned = yield
-        if returned is not around.last:  # handed up by the search below
+        if returned is not around.last:  # not the result of the nested search
             around.last = returned
             around.consider(_found_in(call, around.operation, returned, call.patches.scope_of(call.instance)))
         return
@@ -105,7 +105,7 @@ def search(call: Call) -> Step:
 
 
 def retrieve(call: Call) -> Step:
-    """What a retriever's class does to retrieve: query in, documents and the context they make out."""
+    """`_get_relevant_documents` of a retriever: query in, documents and their context out."""
     around = RETRIEVAL.get()
     query = call.args[0] if call.args else call.arguments().get("query", call.arguments().get("input"))
     if around is not None:
@@ -121,13 +121,13 @@ def retrieve(call: Call) -> Step:
 
 
 def invoke(call: Call) -> Step:
-    """`invoke` of a retriever with one of its own (an ensemble, which never asks itself to retrieve)."""
+    """`invoke` of a retriever that overrides the method (an ensemble calls no `_get_relevant_documents`)."""
     if not call.wrapped.__qualname__.startswith("BaseRetriever."):
         yield from retrieve(call)
 
 
 def compress(call: Call) -> Step:
-    """`compress_documents`: a reranker orders and drops candidates, an extractor makes shorter texts of them."""
+    """`compress_documents`: a reranker orders and drops candidates, an extractor shortens them."""
     arguments = call.arguments()
     around = RETRIEVAL.get()
     operation = call.open(None, OpKind.RERANK, scope=around.operation.scope if around else "", purpose=purpose(call))
@@ -147,13 +147,13 @@ def compress(call: Call) -> Step:
 
 
 def _owner(found: Iterable[Found]) -> str:
-    """The scope of all, '' when they are of several."""
+    """The common scope, '' for several scopes."""
     scopes = {item.known.scope for item in found if item.known.scope}
     return scopes.pop() if len(scopes) == 1 else ""
 
 
 def _cut_from(extract: Text, given: Sequence[Found]) -> list[Found]:
-    """The documents that a text may be an extract of: of those with its metadata the ones that hold it, if any do."""
+    """The documents with the metadata of an extract; only those that hold its text, if any do."""
     alike = [one for one in given if one.text.metadata == extract.metadata]
     return [one for one in alike if extract.content in one.text.content] or alike
 
@@ -191,7 +191,7 @@ def _finish(call: Call, retrieval: Retrieval, asked: int, hits: Sequence[Found])
     hits = [hit if hit.score is not None else retrieval.candidates.get(hit.known.ref, hit) for hit in hits]
     operation.scope = _owner(hits) or _owner(retrieval.candidates.values()) or operation.scope
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
-    others = list(retrieval.asked)[asked >= 0 :]  # without the role of a query: prompts repeat the question itself
+    others = list(retrieval.asked)[asked >= 0 :]  # no role `query`: prompts repeat the question itself
     rewritten = [operation.read(variable_ref(RefKind.QUERY, words), content=words) for words in others]
     read = [_read(operation, Role.HIT, hit) for hit in hits]
     operation.context(sources=[asked, *rewritten, *read])
@@ -206,7 +206,7 @@ def _read(operation: Operation, role: str, found: Found) -> int:
 
 
 def _found_in(call: Call, reader: Operation, returned: object, scope: str) -> list[Found]:
-    """The documents of a result (alone or in pairs with their scores), each with the version it is."""
+    """The documents of a result (alone or in pairs with scores), each with its version."""
     around = RETRIEVAL.get()
     found: list[Found] = []
     for item in cast(Sequence[Any], returned if isinstance(returned, list | tuple) else ()):
@@ -223,7 +223,7 @@ def _found_in(call: Call, reader: Operation, returned: object, scope: str) -> li
 
 
 def _version(call: Call, reader: Operation, text: Text, scope: str) -> Known:
-    """The stored version that a document is. Outside its store (`scope` '') the searches below have said it."""
+    """The stored version behind a document. Outside its store (`scope` '') the nested searches know the version."""
     patches, around = call.patches, RETRIEVAL.get()
     ref = chunk_of_store(text.id) if text.id else ""
     if not scope:
@@ -235,6 +235,6 @@ def _version(call: Call, reader: Operation, text: Text, scope: str) -> Known:
     if ref and origins().find(scope, ref):
         return Known(ref, None, scope)
     known = patches.stored.find_in_store(text, scope)
-    if known is not None and (not ref or known.ref == text.nameless):  # stored under an id that nobody told
+    if known is not None and (not ref or known.ref == text.nameless):  # stored under an unknown id
         return known
     return Known(ref or text.chunk, None, scope)

@@ -1,6 +1,6 @@
-"""LangChain's runs: which turn each is part of, and the spans that tracers among the callbacks keep for a run.
+"""Runs of LangChain: the turn of each run, and the span that another instrumentation keeps for a run.
 
-OpenInference keeps them without making them current; who makes his current is found by `capture.adoption` alone.
+OpenInference keeps spans in a callback handler without making them current. `capture.adoption` finds current spans.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _started: ContextVar[Any] = ContextVar("memtrace_langchain_run", default=None)
 
 
 def chain_starts(call: Call) -> Step:
-    """`on_chain_start` of a callback manager: the outermost chain is a turn. Its parts run in copies of the context, so
-    without a span around it none would know what another has retrieved."""
+    """`on_chain_start` of a callback manager: the outermost chain is a turn.
+
+    The parts of a chain run in copies of the context; without a span around the chain only the shared turn joins them.
+    """
     around = _join(call)
     turn = around.turn if around else None
     outermost = getattr(call.instance, "parent_run_id", None) is None
@@ -33,13 +35,13 @@ def chain_starts(call: Call) -> Step:
 
 
 def part_starts(call: Call) -> Step:
-    """`on_retriever_start`, `on_tool_start`: what follows in this context is of the turn of the chain around it."""
+    """`on_retriever_start`, `on_tool_start`: this context joins the turn of the chain around it."""
     around = _join(call)
     yield from _start(call, around, around.turn if around else None)
 
 
 def run_ends(call: Call) -> Step:
-    """`on_chain_end`, `on_chain_error` of a run and their like: with the outermost chain its turn is over."""
+    """`on_chain_end`, `on_chain_error` and similar methods: the turn ends with the outermost chain."""
     run = call.patches.runs.find(call.instance.run_id)
     if run is not None and run.turn is not None and len(run.place) == 1:
         recall.unshare_turn(run.turn)
@@ -49,7 +51,7 @@ def run_ends(call: Call) -> Step:
 
 
 def tool_ends(call: Call) -> Step:
-    """`on_tool_end`: the answer of a tool that quotes what its searches have found is made of that."""
+    """`on_tool_end`: a tool result that quotes hits of its searches has the searches as sources."""
     run, turn = call.patches.runs.find(call.instance.run_id), recall.turn_here()
     if run is not None and turn is not None:
         searched = [done for done in turn.retrievals() if done.place[: len(run.place)] == run.place]
@@ -62,7 +64,7 @@ def tool_ends(call: Call) -> Step:
 
 
 def _answers(output: Any) -> list[Any]:
-    """The messages in what a tool has returned: one, several, or a change of the state that holds them."""
+    """The messages of a tool's output: one, several, or those of a state update."""
     given = get(get(output, "update"), "messages") or output
     messages = cast(list[Any], given if isinstance(given, list) else [given])
     return [message for message in messages if get(message, "tool_call_id")]
@@ -83,8 +85,8 @@ def model_starts(call: Call) -> Step:
 
 
 def _join(call: Call) -> Run | None:
-    """Make the place and the turn of the chain around a run those of this context: a batch runs one step of all its
-    chains, then the next, in contexts that know nothing of the chain."""
+    """Set the place and the turn of the chain around a run in this context. A batch runs each step of all its chains in
+    contexts without the chain."""
     run = call.patches.runs.find(getattr(call.instance, "parent_run_id", None))
     if run is not None:
         recall.place.set(run.place)

@@ -1,7 +1,7 @@
-"""Text splitters: documents in, chunks out, each chunk with the document that it is a part of.
+"""Text splitters: documents in, chunks out, each chunk with its document as source.
 
-`split_documents` calls `create_documents`, which calls `split_text`, perhaps of another splitter: the outermost call is
-the operation.
+`split_documents` calls `create_documents`, which calls `split_text`, also of other splitters. The outermost call is the
+operation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind
 
 _SPLITTING: ContextVar[list[Text] | None] = ContextVar("memtrace_langchain_splitting", default=None)
-"""The texts that the outermost call splits, filled by the first call that has them as a list."""
+"""The texts of the outermost call, filled by the first call that gets a list."""
 
 
 def split(call: Call) -> Step:
@@ -40,7 +40,7 @@ def split(call: Call) -> Step:
 
 
 def _given(arguments: Mapping[str, Any]) -> list[Text] | None:
-    """The documents or texts to split; of JSON data the text."""
+    """The documents or texts to split; JSON data as text."""
     data = [arguments["json_data"]] if "json_data" in arguments else arguments.get("texts")
     if isinstance(data, list | tuple):
         arguments = {**arguments, "texts": [as_text(item)[0] for item in cast(Sequence[object], data)]}
@@ -48,7 +48,7 @@ def _given(arguments: Mapping[str, Any]) -> list[Text] | None:
 
 
 def _refs(chunks: Sequence[Text]) -> list[str]:
-    """A ref for each chunk; equal chunks of one document have a number."""
+    """The refs of chunks; equal chunks of one document are numbered."""
     seen: dict[str, int] = {}
     refs: list[str] = []
     for chunk in chunks:
@@ -59,8 +59,8 @@ def _refs(chunks: Sequence[Text]) -> list[str]:
 
 
 def _documents_of(chunks: Sequence[Text], documents: Sequence[Text]) -> list[int | None]:
-    """Position of the document behind each chunk: chunks come in the order of their documents. None (all of them) from
-    the first chunk on whose text no document has, since the splitter has changed the texts."""
+    """Position of the document behind each chunk, in the order of the documents. None (all documents) from the first
+    chunk that no document holds, since the splitter has changed the texts."""
     if len(documents) == 1:
         return [0] * len(chunks)
     texts = [_words(document.content) for document in documents]

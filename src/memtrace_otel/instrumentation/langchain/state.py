@@ -1,4 +1,4 @@
-"""What the LangChain instrumentor knows beyond one call: documents, records, runs and scopes."""
+"""State of the LangChain instrumentor between calls: documents, records, runs and scopes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Vector stores as memories: every chunk added, replaced or deleted is a version of a stored record.
 
-The methods of a store call one another, and a coroutine may run the plain method in a worker thread: the outermost call
+The methods of a store call each other, and a coroutine may run the plain method in a worker thread. The outermost call
 is the operation.
 """
 
@@ -30,8 +30,8 @@ from memtrace_otel.semconv import Incomplete, OpKind
 
 @dataclass(slots=True)
 class Write:
-    """A change of a store under way; `store` None while a store is being made from its first documents, `done` when
-    that has been recorded as an `add` below."""
+    """A running change of a store. `store` is None while `from_documents` makes the store; `done`: a nested `add` has
+    recorded the change."""
 
     store: Any
     done: bool = False
@@ -56,7 +56,7 @@ def add(call: Call) -> Step:
 
 
 def make(call: Call) -> Step:
-    """`from_documents`, `from_texts`: recorded by the `add` below; stores that fill themselves in another way, here."""
+    """`from_documents`, `from_texts`: recorded by the nested `add`; here for stores that call no `add`."""
     if WRITE.get() is not None or RECORDED.get():
         return
     write = Write(None)
@@ -70,7 +70,7 @@ def make(call: Call) -> Step:
 
 
 def update(call: Call) -> Step:
-    """`update_document(s)` of stores that have it: new versions of records named by their ids."""
+    """`update_document(s)`: new versions of records, named by their ids."""
     if _inside(call):
         return
     arguments = call.arguments()
@@ -100,7 +100,7 @@ def delete(call: Call) -> Step:
     )
     ids = _ids(call.arguments().get("ids"), None)
     yield
-    if not ids:  # a deletion by filter does not say what it deletes
+    if not ids:  # a deletion by filter names no records
         operation.mark(Incomplete.UNKNOWN_RECORD)
     for id in dict.fromkeys(ids):
         call.patches.records.delete(operation, chunk_of_store(id))
@@ -108,7 +108,7 @@ def delete(call: Call) -> Step:
 
 
 def delete_store(call: Call) -> Step:
-    """`delete_collection`, `reset_collection`: everything goes; tombstones for the records known here."""
+    """`delete_collection`, `reset_collection`: tombstones for all known records of the store."""
     if _inside(call):
         return
     scope = call.patches.scope_of(call.instance)
@@ -126,7 +126,7 @@ def named(call: Call, store: Any = None) -> dict[str, AttributeValue]:
 
 
 def _inside(call: Call) -> bool:
-    """Whether the write that is recorded already does this."""
+    """Whether a recorded write is around this call."""
     around = WRITE.get()
     return RECORDED.get() or (around is not None and around.store is call.instance)
 
@@ -143,9 +143,9 @@ def _open_add(call: Call, store: Any, ids: Sequence[str]) -> Operation:
 def _stored(
     call: Call, operation: Operation, texts: list[Text] | None, ids: Sequence[str], *, replaces: bool = False
 ) -> None:
-    """Record the versions that a store has taken, one per text; a text given twice under one id counts once."""
+    """Record the stored versions, one per text; two texts under one id count once."""
     if texts is None or (ids and len(ids) != len(texts)):
-        operation.mark(Incomplete.UNSERIALISABLE)  # an iterator that nobody but the store has seen
+        operation.mark(Incomplete.UNSERIALISABLE)  # an iterator, which only the store has read
         texts = [Text("") for _ in ids]
     documents, pieces = call.patches.documents, call.patches.pieces
     sources = read_all(operation, texts, (pieces, documents), documents)
@@ -159,7 +159,7 @@ def _stored(
 
 
 def _ids(given: object, texts: Sequence[Text] | None) -> list[str]:
-    """Ids as a call names them, else those of its documents when each has one; [] when some are missing."""
+    """Ids given to a call, else those of its documents; [] if some ids are missing."""
     if isinstance(given, str):
         return [given]
     if isinstance(given, list | tuple) and given:

@@ -1,35 +1,44 @@
-"""Generators of the library, handed to the program unchanged while their items are observed."""
+"""Generators of LangChain, handed to the program unchanged while an observer sees their items."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, aclosing, closing, nullcontext
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from memtrace_otel.capture import guard
 
+_END = object()
 
-class Observer(Protocol):
-    """Sees the items of a generator. `system.name` names it in the drop counts."""
+
+class Observer:
+    """Sees the items of one generator. `where` names the observer in the drop counts, as `system.name`."""
 
     where: str
+    whole = False
+    """Whether the generator has ended by itself."""
 
     def start(self) -> None:
         """The program asks for the first item."""
-        ...
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Around each wait for the next item."""
-        ...
+        """The context of each wait for the next item."""
+        return nullcontext()
 
     def see(self, item: object) -> None:
         """The generator has made an item."""
-        ...
 
-    def end(self, *, whole: bool) -> None:
-        """The generator has ended, or the program has left it half-way."""
-        ...
+    def end(self) -> None:
+        """The generator has ended, or the program has left the generator."""
+
+    def __enter__(self) -> None:
+        with guard(self.where):
+            self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        with guard(self.where):
+            self.end()
 
 
 def observed(items: object, observer: Observer) -> object | None:
@@ -42,42 +51,28 @@ def observed(items: object, observer: Observer) -> object | None:
 
 
 def _observed(items: Generator[Any, Any, Any], observer: Observer) -> Generator[Any, Any, Any]:
-    with guard(observer.where):
-        observer.start()
-    whole = False
-    try:
+    with closing(items), observer:
         while True:
             with observer.waiting():
                 try:
                     item = next(items)
                 except StopIteration as end:
-                    whole = True
+                    observer.whole = True
                     return end.value
             with guard(observer.where):
                 observer.see(item)
             yield item
-    finally:
-        with guard(observer.where):
-            observer.end(whole=whole)
-        items.close()
 
 
 async def _observed_async(items: AsyncGenerator[Any, Any], observer: Observer) -> AsyncGenerator[Any, Any]:
-    with guard(observer.where):
-        observer.start()
-    whole = False
-    try:
-        while True:
-            with observer.waiting():
-                try:
-                    item = await anext(items)
-                except StopAsyncIteration:
-                    whole = True
+    async with aclosing(items):
+        with observer:
+            while True:
+                with observer.waiting():
+                    item = await anext(items, _END)
+                observer.whole = item is _END
+                if observer.whole:
                     return
-            with guard(observer.where):
-                observer.see(item)
-            yield item
-    finally:
-        with guard(observer.where):
-            observer.end(whole=whole)
-        await items.aclose()
+                with guard(observer.where):
+                    observer.see(item)
+                yield item

@@ -13,9 +13,8 @@ from memtrace_otel.capture import current_operation, guard
 from memtrace_otel.capture.adoption import mark_step
 from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.instrumentation.base import MemoryInstrumentor, Patches
-from memtrace_otel.instrumentation.chat_history.caller import CALLER, RECORDED_PACKAGES
 from memtrace_otel.instrumentation.chat_history.messages import ModelReply
-from memtrace_otel.instrumentation.chat_history.model_call import ModelCall, is_answer
+from memtrace_otel.instrumentation.chat_history.model_call import CALLER, RECORDED_PACKAGES, ModelCall, is_answer
 from memtrace_otel.instrumentation.openai.payloads import read_reply, read_request
 from memtrace_otel.instrumentation.openai.streams import observed
 from memtrace_otel.instrumentation.steps import Call, Step

@@ -31,6 +31,17 @@ class _Collector:
         self._calls: dict[tuple[int, int], tuple[str, str]] = {}
         self._last: object = None
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """The stream has given a chunk, or has raised: its end, or an error."""
+        with guard("openai.stream"):
+            if isinstance(error, StopIteration | StopAsyncIteration):
+                self.end(whole=len(self._texts) < _MAX_CHUNKS)
+            elif error is not None:
+                self.end(error)
+
     def see(self, chunk: object) -> None:
         """Note a chunk."""
         self._last = chunk
@@ -50,13 +61,6 @@ class _Collector:
             return
         self._ended = True
         self._done(self._said(whole), error)
-
-    def stop(self, error: BaseException) -> None:
-        """The stream has raised: its end, or an error."""
-        if isinstance(error, StopIteration | StopAsyncIteration):
-            self.end(whole=len(self._texts) < _MAX_CHUNKS)
-        else:
-            self.end(error)
 
     def __del__(self) -> None:
         with guard("openai.stream"):
@@ -90,12 +94,8 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
         return self
 
     def __next__(self) -> Any:
-        try:
+        with self._self_collector:
             chunk = next(self._self_stream)
-        except BaseException as error:
-            with guard("openai.stream"):
-                self._self_collector.stop(error)
-            raise
         with guard("openai.stream"):
             self._self_collector.see(chunk)
         return chunk
@@ -104,12 +104,8 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
         return self
 
     async def __anext__(self) -> Any:
-        try:
+        with self._self_collector:
             chunk = await self._self_stream.__anext__()
-        except BaseException as error:
-            with guard("openai.stream"):
-                self._self_collector.stop(error)
-            raise
         with guard("openai.stream"):
             self._self_collector.see(chunk)
         return chunk

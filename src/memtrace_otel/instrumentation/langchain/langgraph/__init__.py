@@ -16,8 +16,7 @@ __all__ = ["LangGraphInstrumentor"]
 
 
 class LangGraphInstrumentor(MemoryInstrumentor):
-    """Instruments `langgraph` 0.3 to 1.x: every class derived from `BaseStore` and `BaseCheckpointSaver`, also in the
-    application."""
+    """Instruments `langgraph` 0.3 to 1.x: all classes derived from `BaseStore` and `BaseCheckpointSaver`."""
 
     system = SYSTEM
     requirement = "langgraph>=0.3.25,<2"
@@ -33,7 +32,7 @@ class LangGraphInstrumentor(MemoryInstrumentor):
 
 
 _STORE: Mapping[str, StepFunction] = {"batch": store.batch, "abatch": store.batch}
-# These hand their operation to a task of the store, whose context is not the caller's.
+# These queue their operation for a task of the store, which has another context than the caller.
 _QUEUED: Mapping[str, StepFunction] = dict.fromkeys(("aget", "asearch", "aput", "adelete"), store.queued)
 _SAVER: Mapping[str, StepFunction] = {
     "put": checkpoints.put,

@@ -1,7 +1,7 @@
-"""Checkpointers: the messages of a thread as `state`, an operation for what a checkpoint brings, one for what it drops.
+"""Checkpointers: the messages of a thread as `state`, with an operation for added and one for dropped messages.
 
-A checkpoint repeats the whole state; only messages and texts that changed since its parent are recorded. The parent is
-not always the thread's newest: a run may go on from an older one.
+A checkpoint repeats the whole state, so only changes since the parent are recorded. The parent may be an older
+checkpoint of the thread: a run may continue any of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memtrace_otel.instrumentation.chat_history.history import role_in_history
 from memtrace_otel.instrumentation.chat_history.messages import Version
 from memtrace_otel.instrumentation.chat_history.quoted_answers import introduced
 from memtrace_otel.instrumentation.langchain.langgraph.state import Call
-from memtrace_otel.instrumentation.langchain.langgraph.threads import Change, Entry, Reply, entries_of
+from memtrace_otel.instrumentation.langchain.langgraph.threads import Change, Entry, Reply, entries_of, replies_of
 from memtrace_otel.instrumentation.langchain.state import purpose
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, Incomplete, OpKind, Role
@@ -28,7 +28,7 @@ _HITS = 32
 
 
 def put(call: Call) -> Step:
-    """`put`: new and changed messages in, their versions out; messages that are gone become tombstones."""
+    """`put`: new and changed messages in, their versions out; dropped messages become tombstones."""
     if not call.enter("checkpoint"):
         return
     arguments = call.arguments()
@@ -54,7 +54,7 @@ def put(call: Call) -> Step:
         )
     yield
     if stored is not None:
-        replies = call.patches.replies.find((*change.added, *change.updated), turn)
+        replies = replies_of((*change.added, *change.updated), turn)
         _stored(stored, change, replies, turn.newest_answers() if turn else ())
     if trimmed is not None:
         _forget(trimmed, change.removed)
@@ -63,7 +63,7 @@ def put(call: Call) -> Step:
 
 
 def get(call: Call) -> Step:
-    """`get_tuple`: the messages that a thread goes on from."""
+    """`get_tuple`: a search that returns the messages of a thread."""
     if not call.enter("checkpoint"):
         return
     found = yield
@@ -101,13 +101,13 @@ def delete(call: Call) -> Step:
     yield
     refs = call.patches.threads.forget(scope, thread)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(refs))
-    if not refs:  # none that this process has seen
+    if not refs:  # this process has seen none
         operation.mark(Incomplete.UNKNOWN_RECORD)
     _forget(operation, refs)
 
 
 def _thread(config: object) -> tuple[str, str]:
-    """Ids of the thread and of the checkpoint; no thread for the scratch state of a subgraph's single run."""
+    """Ids of the thread and of the checkpoint, '' for the state of one run of a subgraph."""
     given = cast("Mapping[str, Any]", config if isinstance(config, Mapping) else {})
     settings = cast(Mapping[str, Any], given.get("configurable") or {})
     namespace = str(settings.get("checkpoint_ns") or "")
@@ -143,8 +143,8 @@ def _stored(
 
 
 def _summary(entry: Entry, reply: Reply | None, answers: Sequence[recall.Answer]) -> Reply | None:
-    """The reply that stands for messages which the same checkpoint drops: the text of a channel, or a message around it
-    ("Here is a summary: ...")."""
+    """The reply that summarises messages dropped by the same checkpoint: the text of a channel, or a message that
+    quotes the reply ("Here is a summary: ...")."""
     if entry.role == "text":
         return reply
     if entry.role == "assistant":
@@ -159,7 +159,7 @@ def _summary(entry: Entry, reply: Reply | None, answers: Sequence[recall.Answer]
 def _said(
     operation: Operation, entry: Entry, message: str, made_of: Sequence[Version], reply: Reply | None
 ) -> list[int]:
-    """Read what an entry was made of: an answer of this turn, what else it is known to be, or the message itself."""
+    """Read the sources of an entry: an answer of this turn, other known versions, or the message itself."""
     texts: dict[Version, str] = {}
     if reply is not None:
         if not reply.sure:

@@ -1,4 +1,4 @@
-"""What the LangGraph instrumentor knows beyond one call: records, threads, and the thread of a model call."""
+"""State of the LangGraph instrumentor between calls: records, threads, and the thread of a model call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memtrace_otel.instrumentation.chat_history import alignment
 from memtrace_otel.instrumentation.chat_history.alignment import paired
 from memtrace_otel.instrumentation.chat_history.history import KeptHistory, asked_last, keepers
 from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Message
-from memtrace_otel.instrumentation.langchain.langgraph.threads import Held, Replies, Threads, said_key
+from memtrace_otel.instrumentation.langchain.langgraph.threads import Held, Threads, said_key
 from memtrace_otel.instrumentation.langchain.records import Records
 from memtrace_otel.instrumentation.store_location import Places
 from memtrace_otel.model import make_ref, split_ref
@@ -25,11 +25,11 @@ SYSTEM = "langgraph"
 
 
 class LangGraphState(Patches):
-    """`records` are those of stores, `threads` the messages of checkpointers, `replies` the answers among them."""
+    """`records` are those of stores, `threads` the messages of checkpointers."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, SYSTEM)
-        self.records, self.threads, self.replies = Records(), Threads(), Replies()
+        self.records, self.threads = Records(), Threads()
         self._places = Places()
 
     def keep_histories(self) -> None:
@@ -92,7 +92,7 @@ def aligned(messages: Sequence[Message], held: Mapping[str, Held], thread: str) 
         if ref in held and held[ref].said == keys[place] and message.role not in INSTRUCTIONS:
             own[place] = keys[place] = ref
     for place, message in enumerate(messages):
-        if message.role in INSTRUCTIONS or (message.id and place not in own):  # has an id, and not the thread's
+        if message.role in INSTRUCTIONS or (message.id and place not in own):  # the id is not of the thread
             keys[place] = None
     claimed, refs = set(own.values()), list(held)
     rows = [ref if ref in claimed else version.said for ref, version in held.items()]

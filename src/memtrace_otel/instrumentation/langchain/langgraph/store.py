@@ -1,6 +1,6 @@
-"""Long-term stores: each operation of a batch is a memory operation of its own, beside the others.
+"""Long-term stores: each operation of a batch is one memory operation.
 
-Every method of a store ends in `batch` or `abatch`. A namespace is the owner of its records, `namespace/key` their id.
+Every method of a store calls `batch` or `abatch`. A namespace is the owner of its records, `namespace/key` their id.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _METHODS = {"aput": PUT, "adelete": PUT, "aget": GET, "asearch": SEARCH}
 
 @dataclass(frozen=True, slots=True)
 class StoreOp:
-    """One operation on a store: `value` None of a put deletes, `namespace` of a search is a prefix."""
+    """One operation on a store. A put with `value` None deletes; `namespace` of a search is a prefix."""
 
     action: str
     namespace: tuple[str, ...]
@@ -49,10 +49,10 @@ class StoreOp:
 
 @dataclass(slots=True)
 class Writer:
-    """Somebody who writes through a store and knows what a write comes from (langmem). Searches are steps of it.
+    """A library that writes through a store and knows the sources of a write (langmem). Searches are its steps.
 
-    `sources` returns None for a write that it knows nothing of; `scope` becomes that of the first operation, `scopes`
-    those of the namespaces found.
+    `sources` returns None for a write with unknown sources. `scope` becomes that of the first operation, `scopes` those
+    of the found namespaces.
     """
 
     sources: Callable[[StoreOp], Sequence[Known] | None]
@@ -62,11 +62,11 @@ class Writer:
 
 WRITER: ContextVar[Writer | None] = ContextVar("memtrace_langgraph_writer", default=None)
 _under_way: ContextVar[frozenset[str]] = ContextVar("memtrace_langgraph_store", default=frozenset())
-"""What the store call around is about to do."""
+"""Actions of the store call around this one."""
 
 
 def batch(call: Call) -> Step:
-    """`batch`, `abatch`: the operations of the batch side by side. A store's own task has been told before."""
+    """`batch`, `abatch`: sibling operations. A call by the store's own task was recorded when it was queued."""
     if _is_queue(call.instance):
         return
     given = call.arguments().get("ops")
@@ -79,7 +79,7 @@ def batch(call: Call) -> Step:
 
 
 def queued(call: Call) -> Step:
-    """A method that queues its operation: recorded here, where the caller is known."""
+    """A method that queues its operation: recorded here, in the context of the caller."""
     arguments = call.arguments()
     namespace = arguments.get("namespace", arguments.get("namespace_prefix", ()))
     asked = StoreOp(
@@ -94,7 +94,7 @@ def queued(call: Call) -> Step:
 
 
 def text_of(value: object) -> str:
-    """The text of a stored value: its text, that in its `data` or `value`, or its only text; else the value as JSON."""
+    """The text of a stored value: its own, that of its `data` or `value`, or its only text; else the value as JSON."""
     said, only, depth = text_in(value, "data", "value"), value, 3
     while said is None and depth and isinstance(only, Mapping) and len(cast("Mapping[object, object]", only)) == 1:
         (only,) = cast("Mapping[object, object]", only).values()
@@ -133,7 +133,7 @@ def _operation(op: object) -> StoreOp | None:
 def _observe(call: Call, asked: Sequence[StoreOp | None], *, alone: bool = False) -> Generator[None, Any, None]:
     actions, around = frozenset(op.action for op in asked if op is not None), _under_way.get()
     if around and (around != frozenset({PUT}) or PUT in actions):
-        return  # how the store does it; a look-up inside a write is that of its embedder, say
+        return  # a step of the store, such as a look-up by the embedder during a write
     call.carry(_under_way, actions)
     last = {(op.namespace, op.key): op for op in asked if op is not None and op.action == PUT}
     wanted = [op if op is None or op.action != PUT or last[op.namespace, op.key] is op else None for op in asked]
@@ -186,8 +186,8 @@ def _written(call: Call, op: StoreOp, operation: Operation, turn: recall.Turn | 
 
 
 def _read_given(operation: Operation, text: str, turn: recall.Turn | None) -> list[int]:
-    """Read what a program puts into a store: an answer of this turn and what was said to get it, a tool's call with it,
-    else a message: nobody is known to have said it before, so an equal text of another put is another message."""
+    """Read the source of a text that a program stores: an answer of this turn with its question, a tool call with the
+    text, or a message. An equal text of another put is another message."""
     answer = next(iter(answers_of(turn, text)), None)
     said = answer or (turn.call_with(text) if turn else None)
     if said is None:
@@ -195,7 +195,7 @@ def _read_given(operation: Operation, text: str, turn: recall.Turn | None) -> li
         return [operation.read(ref, role=Role.MESSAGE, content=text)]
     read = [operation.read(said.ref, origin=said.origin, content=said.text)]
     if answer is not None and answer.question:
-        # What a memory was made of is no question: those of others must not be in the slice of an answer.
+        # As a message, not as a query: queries of other answers must not be in the slice of an answer.
         [ref] = message_refs([(answer.question, None)], answer.origin[33:])
         read.append(operation.read(ref, role=Role.MESSAGE, content=answer.question))
     return read

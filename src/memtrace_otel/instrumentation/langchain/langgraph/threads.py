@@ -1,4 +1,4 @@
-"""The messages and texts of checkpointed threads, as far as this process has seen them."""
+"""Messages and texts of checkpointed threads that this process has seen."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 
 _THREADS = 1024
-_REPLIES = 10_000
 _HELD = 1 << 17  # entries of all checkpoints, about 21 MB
 _HIDDEN = ("__", "branch:", "start:")
 _NO_MESSAGE = (str, bytes, int, float, type(None))
 _SPEAKERS = frozenset({"user", "human", "assistant", "ai", "system", "developer", "tool", "function"})
 _PREVIOUS = "__previous__"
-"""What a function of the functional API saves for the next run of its thread; its input and result are no memory."""
+"""The value that a function of the functional API saves for the next run of its thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message or text of a thread. `id` is the message's own, '' when it has none; `role` of the text of a channel
-    is `text`; `key` tells whether it has changed, `said` (see `said_key`) where a prompt repeats it. `made_of`: the
-    versions that it is known to have been made of in this turn."""
+    """A message or text of a thread.
+
+    `id` is that of the message, '' without one. `role` of the text of a channel is `text`. `key` is equal for equal
+    texts, `said` for equal messages of a prompt (`said_key`). `made_of`: the known versions behind the entry.
+    """
 
     ref: str
     channel: str
@@ -43,7 +44,7 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """The content as text."""
         return as_text(self.content)[0]
 
 
@@ -57,7 +58,7 @@ def entries_of(thread: str, values: Mapping[str, Any], channels: Collection[str]
             continue
         if type(value).__name__ == "_DeltaSnapshot":  # a DeltaChannel, now and then
             value = value.value
-        if isinstance(value, str) and " " in value:  # a summary, not a name or an id
+        if isinstance(value, str) and " " in value:  # a summary; a name or an id is one word
             ref = make_ref(RefKind.STATE, f"{thread}/{channel}")
             found[ref] = Entry(ref, channel, "", "text", hash(value), content=value)
         elif isinstance(value, list):
@@ -67,7 +68,7 @@ def entries_of(thread: str, values: Mapping[str, Any], channels: Collection[str]
 
 
 def _messages(thread: str, channel: str, messages: Sequence[Any]) -> list[Entry]:
-    """One without an id is named by who says what, and by its number among equal ones."""
+    """The entries of messages. A message without an id is named by role, text and its number among equal messages."""
     entries: list[Entry] = []
     equal: Counter[str] = Counter()
     for given in messages:
@@ -88,13 +89,13 @@ def _messages(thread: str, channel: str, messages: Sequence[Any]) -> list[Entry]
 
 
 def _has_speaker(given: object) -> bool:
-    """Whether somebody says it. Messages of LangChain may have any role; anything else with another is no message."""
+    """Whether a value is a message: a message of LangChain with any role, or another value with a usual role."""
     role = role_of(given)
     return role in _SPEAKERS or (role != "" and any(base.__name__ == "BaseMessage" for base in type(given).__mro__))
 
 
 def _said(given: object) -> object:
-    """The content of a message, or the tools that it calls; None without both."""
+    """The content of a message, else its tool calls; None without both."""
     content: object = get(given, "content")
     calls: object = get(given, "tool_calls")
     if not (content is None or (isinstance(content, str | list) and not content)):
@@ -105,12 +106,12 @@ def _said(given: object) -> object:
 
 
 def said_key(message: Message) -> int:
-    """What tells a message of a prompt from others: who says what, tool calls and all."""
+    """Equal for messages of a prompt with equal role, text and tool calls."""
     return hash((message.role, message.text))
 
 
 class Held(NamedTuple):
-    """An entry as a checkpoint holds it; `origin` is that of its version, '' when this process has not written it."""
+    """An entry of a checkpoint; `origin` is that of its version, '' if this process has not written the entry."""
 
     channel: str
     key: int
@@ -120,7 +121,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a checkpoint does to its parent, whose versions are `removed`; `held` is what it holds of that unchanged."""
+    """The difference between a checkpoint and its parent; `held` has the unchanged entries, by ref."""
 
     added: list[Entry]
     updated: list[Entry]
@@ -132,8 +133,7 @@ class Change:
 
 
 class Threads:
-    """What each thread and each of its checkpoints hold, by ref, no contents. The threads unused longest go, and the
-    oldest checkpoints of all."""
+    """The entries of each thread and checkpoint, by ref, without contents. Bounded: the oldest are dropped first."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -145,8 +145,10 @@ class Threads:
     def change(
         self, scope: str, thread: str, parent: str, entries: Mapping[str, Entry], channels: Collection[str]
     ) -> Change:
-        """Compare the entries of the given channels with those of the parent checkpoint. When that is unknown nothing
-        is said to be removed, and what the thread is known to hold is not new."""
+        """Compare the entries of the given channels with those of the parent checkpoint.
+
+        If the parent is unknown, no entry is removed, and the known entries of the thread are not new.
+        """
         with self._lock:
             before = self._checkpoints.get((scope, thread, parent))
             living = self._living.get((scope, thread), {})
@@ -160,7 +162,7 @@ class Threads:
         )
 
     def apply(self, scope: str, thread: str, checkpoint: str, change: Change, origin: str = "") -> None:
-        """Make the change of a checkpoint known, written by the operation `origin`."""
+        """Apply the change of a checkpoint, written by the operation `origin`."""
         written = {e.ref: Held(e.channel, e.key, origin, e.said) for e in (*change.added, *change.updated)}
         with self._lock:
             living = self._living.setdefault((scope, thread), {})
@@ -173,7 +175,7 @@ class Threads:
             self._keep((scope, thread, checkpoint), {**change.held, **written})
 
     def found(self, scope: str, thread: str, checkpoint: str, entries: Mapping[str, Entry]) -> Mapping[str, Held]:
-        """What a checkpoint holds that has been read; one written by another process becomes known."""
+        """The entries of a checkpoint that was read. A checkpoint of another process becomes known."""
         with self._lock:
             held = self._checkpoints.get((scope, thread, checkpoint))
         if held is None:
@@ -181,13 +183,13 @@ class Threads:
         return held or {}
 
     def held(self, scope: str, thread: str, checkpoint: str) -> Mapping[str, Held]:
-        """What a checkpoint holds; while that is still being written, what the thread does."""
+        """The entries of a checkpoint; of its thread while the checkpoint is still being written."""
         with self._lock:
             held = self._checkpoints.get((scope, thread, checkpoint))
             return self._living.get((scope, thread), {}).copy() if held is None else held
 
     def forget(self, scope: str, thread: str) -> list[str]:
-        """Drop a thread; returns the refs that it held."""
+        """Drop a thread; returns the refs of its entries."""
         with self._lock:
             return list(self._living.pop((scope, thread), {}))
 
@@ -200,40 +202,21 @@ class Threads:
 
 
 class Reply(NamedTuple):
-    """The answer that a message is; `sure` False if several equal answers are possible."""
+    """The answer behind a message; `sure` False if several equal answers are possible."""
 
     answer: recall.Answer
     sure: bool
 
 
-class Replies:
-    """Which message each answer has become: parallel nodes may give equal answers. Bounded."""
-
-    def __init__(self) -> None:
-        self._taken: OrderedDict[str, str] = OrderedDict()  # origin of an answer -> ref of its message
-
-    def find(self, entries: Iterable[Entry], turn: recall.Turn | None) -> dict[str, Reply]:
-        """The answers among new messages and texts, by ref.
-
-        The known versions of a message decide. A message of the program is the newest equal answer that no other
-        message is.
-        """
-        equal = {e.ref: answers_of(turn, e.text) for e in entries if e.role in ("assistant", "text")}
-        known = {e.ref: {origin for _, origin in e.made_of} for e in entries}
-        found: dict[str, Reply] = {}
-        for ref, answers in equal.items():
-            own = next((answer for answer in answers if answer.origin in known[ref]), None)
-            if own is not None:
-                found[ref] = Reply(own, sure=True)
-                self._take(own.origin, ref)
-        for ref, answers in equal.items():
-            if answers and ref not in found:
-                free = [answer for answer in answers if self._taken.get(answer.origin, ref) == ref] or answers
-                found[ref] = Reply(free[0], sure=len(free) == 1)
-                self._take(free[0].origin, ref)
-        return found
-
-    def _take(self, origin: str, ref: str) -> None:
-        self._taken.setdefault(origin, ref)
-        while len(self._taken) > _REPLIES:
-            self._taken.popitem(last=False)
+def replies_of(entries: Iterable[Entry], turn: recall.Turn | None) -> dict[str, Reply]:
+    """The answers of a turn among new messages and texts, by ref: by known versions, else the newest equal answer."""
+    found: dict[str, Reply] = {}
+    for entry in entries:
+        answers = answers_of(turn, entry.text) if entry.role in ("assistant", "text") else []
+        known = {origin for _, origin in entry.made_of}
+        own = next((answer for answer in answers if answer.origin in known), None)
+        if own is not None:
+            found[entry.ref] = Reply(own, sure=True)
+        elif answers:
+            found[entry.ref] = Reply(answers[0], sure=len(answers) == 1)
+    return found
