@@ -1,8 +1,8 @@
 """The one table of settings. `docs/reference/settings.md` is checked against it.
 
-A value comes from, first match wins: a Python argument or an option of `OTEL_CONFIG_FILE` (both by `override`), the
-environment, the default. It is looked up when asked for, so that late configuration counts; capture looks up its values
-once (`capture.config`).
+The first match wins: a Python argument or an option of `OTEL_CONFIG_FILE` (both by `override`), the environment, the
+default. A value is read when a caller asks, so that late configuration counts. Capture reads its values once
+(`capture.config`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _overrides: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[T]):
-    """The current value of a setting, where it came from (`argument`, `environment` or `default`) and, when the
-    environment holds a value that cannot be used, what is wrong with it."""
+    """The current value of a setting and its source: `argument`, `environment` or `default`. `problem` explains an
+    unusable value of the environment."""
 
     value: T
     source: str
@@ -34,9 +34,9 @@ class Found(Generic[T]):
 class Setting(Generic[T]):
     """One row: environment variable, default (its type is that of the values) and help.
 
-    `alias` is the name as a Python argument and in YAML, where it is not the variable's without `MEMTRACE_`. Values may
-    be bound to `choices` (case does not matter), to numbers of at least `least` or to regular expressions (`regex`).
-    A `secret` is never printed.
+    `alias` is the name in Python and YAML, unless that is the variable without `MEMTRACE_`. Values may be restricted to
+    `choices` (in any case), to numbers of at least `least` or to regular expressions (`regex`). A `secret` is never
+    printed.
     """
 
     env: str
@@ -55,7 +55,7 @@ class Setting(Generic[T]):
 
     @property
     def accepted(self) -> str:
-        """What a value may be, in words."""
+        """The allowed values, in words."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if self.regex:
@@ -64,11 +64,11 @@ class Setting(Generic[T]):
         return word if self.least is None else f"{word} of at least {self.least:g}"
 
     def read(self, environ: Mapping[str, str] | None = None) -> T:
-        """Return the current value; one that cannot be used counts as not given (observing never harms)."""
+        """Return the current value. An unusable value counts as not given (observing never harms)."""
         return self.find(environ).value
 
     def find(self, environ: Mapping[str, str] | None = None) -> Found[T]:
-        """Return the current value with its source; of `environ` alone when that is given."""
+        """Return the current value with its source; with `environ`, of this environment alone."""
         if environ is None and self.name in _overrides:
             return Found(_overrides[self.name], "argument")
         raw = (os.environ if environ is None else environ).get(self.env)
@@ -82,7 +82,7 @@ class Setting(Generic[T]):
     def convert(self, value: object) -> T:
         """Return `value` (text, Python or YAML) as this setting's type.
 
-        ValueError names the setting and what it accepts; the message never quotes a secret.
+        ValueError names the setting and its allowed values, and never quotes a secret.
         """
         try:
             return cast("T", self._converted(value))
@@ -91,7 +91,7 @@ class Setting(Generic[T]):
             raise ValueError(f"{self.name} ({self.env}) takes {self.accepted}, not {shown}") from None
 
     def shown(self, value: object) -> str:
-        """Return `value` as it is written in the environment; of a secret only whether it is `set`."""
+        """Return `value` as the environment would hold it; `set` or an empty text for a secret."""
         if self.secret:
             return "set" if value else ""
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -133,10 +133,10 @@ def captures_content(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def override(values: Mapping[str, object]) -> None:
-    """Set values by name for this process, before the environment; None gives a setting back to the environment.
+    """Set values by name for this process, before the environment. None removes such a value.
 
-    All or nothing: ValueError for an unknown name or an unusable value. `memtrace_otel.configure` also makes capture
-    look again.
+    Raises ValueError for an unknown name or an unusable value, and then sets nothing. `memtrace_otel.configure` also
+    makes capture read its values again.
     """
     global _overrides
     for name in values:
@@ -151,8 +151,8 @@ def override(values: Mapping[str, object]) -> None:
 CAPTURE_CONTENT = Setting(
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
     "NO_CONTENT",
-    "Standard switch. SPAN_ONLY or SPAN_AND_EVENT puts contents on spans; NO_CONTENT and EVENT_ONLY do not. "
-    "Refs, origins, digests and sizes flow either way.",
+    "Standard switch. SPAN_ONLY and SPAN_AND_EVENT put contents on spans; NO_CONTENT and EVENT_ONLY do not. "
+    "Refs, origins, digests and sizes are always on spans.",
     alias="capture_content",
     choices=("NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT"),
 )
@@ -162,8 +162,8 @@ DB_PATH = Setting(
 DIGEST_KEY = Setting(
     "MEMTRACE_DIGEST_KEY",
     "",
-    "Key of the content digests and scope ids (HMAC-SHA-256). Empty: plain SHA-256; for contents that redaction "
-    "changes, a key of the process.",
+    "Key of content digests and scope ids (HMAC-SHA-256). Empty: plain SHA-256, and a key of the process for "
+    "contents that redaction changes.",
     secret=True,
 )
 PREVIEW_BYTES = Setting(
@@ -172,17 +172,16 @@ PREVIEW_BYTES = Setting(
 REDACT_PATTERNS = Setting(
     "MEMTRACE_REDACT_PATTERNS",
     "secrets",
-    "What is removed from contents before they leave: names of rules (`secrets`, `personal`, `email`, ...), `none`, or "
-    "regular expressions; items between line ends or `;;`.",
+    "Removes parts of contents: names of rules (`secrets`, `personal`, `email`, ...), `none`, or regular expressions; "
+    "items between line ends or `;;`.",
 )
 REDACT_KEYS = Setting(
     "MEMTRACE_REDACT_KEYS",
     "secrets",
-    "Keys whose values are removed from contents, between commas; `secrets` stands for the built-in ones, `none` for "
-    "none.",
+    "Keys whose values are removed from contents, between commas; `secrets` means the built-in keys, `none` no key.",
 )
 REDACT_CALLBACK = Setting(
-    "MEMTRACE_REDACT_CALLBACK", "", "`module:function` that returns what of a content may leave, or None."
+    "MEMTRACE_REDACT_CALLBACK", "", "`module:function` that returns the text of a content that may leave, or None."
 )
 SPAN_BYTES = Setting(
     "MEMTRACE_SPAN_BYTES", 8192, "Byte budget of one span; past it variables go to continuation spans.", least=1
@@ -193,7 +192,7 @@ SPAN_LINKS = Setting(
 SPAN_PARTS = Setting(
     "MEMTRACE_SPAN_PARTS",
     64,
-    "Most continuation spans of one operation; what does not fit is counted as dropped.",
+    "Most continuation spans of one operation; further variables are counted as dropped.",
     least=1,
 )
 ORIGIN_ENTRIES = Setting(
@@ -205,7 +204,8 @@ ORIGIN_ENTRIES = Setting(
 RECORD_ORIGIN = Setting(
     "MEMTRACE_RECORD_ORIGIN",
     False,
-    "Write `memtrace_origin` into the metadata of records of Mem0 and EverOS: another process knows who wrote them.",
+    "Write `memtrace_origin` into the metadata of records of Mem0 and EverOS, so that another process "
+    "knows the writer.",
 )
 JUDGE_EXPECTED = Setting(
     "MEMTRACE_JUDGE_EXPECTED",
@@ -235,17 +235,17 @@ PROCESSOR = Setting(
 JOIN_PROVIDER = Setting(
     "MEMTRACE_JOIN_PROVIDER",
     False,
-    "Under opentelemetry-instrument, a tracer provider that the program sets makes the spans, and the exporters of the "
-    "environment get them as well; else OpenTelemetry refuses it. `memtrace-otel run` turns it on.",
+    "Under opentelemetry-instrument, a tracer provider of the program makes the spans, and the exporters of the "
+    "environment get the spans, too. `memtrace-otel run` turns this on.",
 )
 SPOOL_DIR = Setting(
     "MEMTRACE_SPOOL_DIR",
     "",
     "Directory of the spans that wait on disk. Empty: `memtrace-otel/spool` in the user's state directory, "
-    "or a private temporary one.",
+    "or a private temporary directory.",
 )
 SPOOL_BYTES = Setting(
-    "MEMTRACE_SPOOL_BYTES", 256 << 20, "Most bytes that wait on disk per destination of spans; 0: none.", least=0
+    "MEMTRACE_SPOOL_BYTES", 256 << 20, "Most bytes that wait on disk per destination of spans; 0: no spool.", least=0
 )
 BLOCK_MS = Setting(
     "MEMTRACE_BLOCK_MS",
@@ -257,7 +257,7 @@ BLOCK_MS = Setting(
 SERVE_TOKEN = Setting(
     "MEMTRACE_SERVE_TOKEN",
     "",
-    "Bearer token that senders to `serve` must give; needed to listen on another address than loopback.",
+    "Bearer token that senders to `serve` must give; needed for addresses off loopback.",
     secret=True,
 )
 MAX_REQUEST_BYTES = Setting(
@@ -266,13 +266,13 @@ MAX_REQUEST_BYTES = Setting(
 INBOX_BYTES = Setting(
     "MEMTRACE_INBOX_BYTES",
     1 << 30,
-    "Bytes that may wait to be decoded; past it `serve` tells senders to come again later.",
+    "Bytes that may wait to be decoded; past this bound `serve` refuses requests for the moment.",
     least=1,
 )
 QUIET_SECONDS = Setting(
     "MEMTRACE_QUIET_SECONDS",
     5.0,
-    "`serve` and `watch` attribute a failing trace when nothing more arrived for so many seconds.",
+    "`serve` and `watch` attribute a failing trace when no span arrived for so many seconds.",
     least=0,
 )
 SOURCE_TOKEN = Setting("MEMTRACE_SOURCE_TOKEN", "", "Bearer token that `--source` gives to the backend.", secret=True)
@@ -286,12 +286,12 @@ SOURCE_HEADERS = Setting(
 SOURCE_HOURS = Setting(
     "MEMTRACE_SOURCE_HOURS",
     720,
-    "How far back the backend of `--source` is searched for changes of a memory, in hours. What an answer read is "
-    "found by its origin at any age.",
+    "How far back the backend of `--source` is searched for changes of a memory, in hours. Versions that an answer "
+    "read are found by origin at any age.",
     least=1,
 )
 SOURCE_TIMEOUT = Setting(
-    "MEMTRACE_SOURCE_TIMEOUT", 30.0, "Most seconds of one request to the backend of `--source`, as a whole.", least=0
+    "MEMTRACE_SOURCE_TIMEOUT", 30.0, "Longest time of one request to the backend of `--source`, in seconds.", least=0
 )
 SOURCE_REQUESTS = Setting(
     "MEMTRACE_SOURCE_REQUESTS",

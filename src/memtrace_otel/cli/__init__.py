@@ -1,7 +1,7 @@
 """The `memtrace-otel` command: parse, call, print.
 
-Exit status 0 done, 1 nothing found (`doctor`, `store check`: a problem found), 2 bad arguments or input; `run` ends as
-its program.
+Exit status: 0 done, 1 nothing found (`doctor`, `store check`: a problem found), 2 bad arguments or input. `run` has the
+exit status of its program.
 """
 
 from __future__ import annotations

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _ADVICE = {
-    "send": "is the receiver there, does it take OTLP, and is what it asks for (a token, a tenant) in "
-    "OTEL_EXPORTER_OTLP_HEADERS?",
+    "send": "does the receiver run and take OTLP, and are its token and tenant in OTEL_EXPORTER_OTLP_HEADERS?",
     "store": "do spans get from the receiver to the backend, and is --source that backend?",
-    "verdict": "does `serve` or `watch` run, get the spans, and send what it finds to the backend "
-    "(OTEL_EXPORTER_OTLP_ENDPOINT there)? A verdict comes after its quiet period",
+    "verdict": "does `serve` or `watch` run, get the spans, and send verdicts to the backend "
+    "(OTEL_EXPORTER_OTLP_ENDPOINT there)? A verdict comes after the quiet period",
     "marker": "does sampling or a filter on the way to the backend drop late spans (scope memtrace_otel.attribution)?",
     "match": "spans may be lost or changed on the way: open the trace",
 }
@@ -48,19 +47,19 @@ _ADVICE = {
     "--otlp-endpoint",
     "endpoint",
     metavar="URL",
-    help="Where applications send their spans: HTTP on port 4318 or with a path, else gRPC. "
-    "Default: as OTEL_EXPORTER_OTLP_* say.",
+    help="The receiver of the applications' spans: HTTP on port 4318 or with a path, else gRPC. "
+    "Default: OTEL_EXPORTER_OTLP_*.",
 )
 @click.option("--timeout", type=_SECONDS, default=180.0, show_default=True, help="Seconds until a verdict is lost.")
-@click.option("--interval", type=_SECONDS, help="Fly again so many seconds after the last start, until stopped.")
+@click.option("--interval", type=_SECONDS, help="Seconds from one flight to the next. Default: one flight.")
 @page_option
 @clear_errors
 def canary(source: str, endpoint: str | None, timeout: float, interval: float | None, page: Page | None) -> None:
     """Send a known memory history with a known fault, and read its verdict back from the backend.
 
-    Exit status 0: the right verdict came. 1: no right verdict came, and the message names the stage that lost the
-    verdict: send (no receiver took the spans), store (the backend does not show the spans), verdict (there is no
-    verdict), marker (a marker is missing in one of the two traces), match (the verdict names another fault). After
+    Exit status 0: the right verdict came. Exit status 1: no right verdict came. The message names the stage that lost
+    the verdict. Send: no receiver took the spans. Store: the backend does not show the spans. Verdict: there is no
+    verdict. Marker: a marker is missing in one of the two traces. Match: the verdict names another fault. After
     SIGINT or SIGTERM the status is that of the last complete flight, 1 without one. The spans have the service
     memtrace-canary, and each flight has a memory scope of its own.
     """
@@ -72,9 +71,7 @@ def canary(source: str, endpoint: str | None, timeout: float, interval: float | 
 
     target = read_target("traces", environ=sending_environment(os.environ, endpoint) if endpoint else None)
     if target is None:
-        raise click.UsageError(
-            "say where applications send their spans: --otlp-endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
-        )
+        raise click.UsageError("name the receiver of the spans: --otlp-endpoint or OTEL_EXPORTER_OTLP_ENDPOINT")
     tell_of_settings()
     open_source(source).close()  # refuse a bad address before the flight
     export_metrics(socket.gethostname())  # alerts are by instance: the next flight is of the same

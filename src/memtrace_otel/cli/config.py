@@ -25,9 +25,9 @@ _CHANGED = "cyan"
 @click.option("--json", "as_json", is_flag=True, help="A JSON list on standard output.")
 @clear_errors
 def config(as_json: bool) -> None:
-    """Print every setting: its value here, where that comes from, its variable and its name in Python and YAML.
+    """Print every setting: value, source of the value, variable, and name in Python and YAML.
 
-    With OTEL_CONFIG_FILE its options are those that a program would get. Secrets are not shown.
+    With OTEL_CONFIG_FILE the values are those of a program under that file. Secrets are not shown.
     """
     rows = _current_settings(program_environment())
     if as_json:

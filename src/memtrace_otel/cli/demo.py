@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("build/demo"),
     show_default=True,
-    help="Where the run, its database and its report go; an earlier demo there is replaced.",
+    help="Folder of the run, its database and its report; an earlier demo there is replaced.",
 )
 @click.option(
     "--otlp-endpoint",
     "endpoint",
     metavar="URL",
-    help="Send the traces and the verdicts to this OTLP receiver, too: HTTP on port 4318 or with a path, else gRPC; "
-    "headers by OTEL_EXPORTER_OTLP_HEADERS.",
+    help="Also send traces and verdicts to this OTLP receiver: HTTP on port 4318 or with a path, else gRPC. "
+    "Headers: OTEL_EXPORTER_OTLP_HEADERS.",
 )
 @page_option
 @clear_errors
 def demo(directory: Path, endpoint: str | None, page: Page | None) -> None:
-    """Run a story with planted faults on a real Mem0 and name what lost each fact.
+    """Run a story with planted faults on a real Mem0, and name the operation that lost each fact.
 
-    Needs no account, no key and no container: the model is a scripted server on loopback. Installed with
-    `pip install 'memtrace-otel[demo]'`. With an OTLP receiver, prints the addresses to open in the backend behind it.
+    Needs no account, no key and no container: the model is a scripted server on loopback. Needs
+    `pip install 'memtrace-otel[demo]'`. With an OTLP receiver, the command prints pages of the backend to open.
     """
     from memtrace_otel.annotate.send import send
     from memtrace_otel.annotate.target import read_target
@@ -55,10 +55,10 @@ def demo(directory: Path, endpoint: str | None, page: Page | None) -> None:
 
     environ = sending_environment(os.environ, endpoint) if endpoint else os.environ
     if endpoint and (target := read_target("traces", environ=environ)):
-        send(target, b"")  # an empty request: a receiver that is not there is told now, not after the story
+        send(target, b"")  # an empty request: an error before the story, not after
     try:
         named = show_demo(directory, Console(), environ=environ, page=page)
     except DemoError as error:
         fail(str(error))
     if not named:
-        sys.exit(NOTHING_FOUND)  # what is missing was printed
+        sys.exit(NOTHING_FOUND)  # the missing verdicts were printed

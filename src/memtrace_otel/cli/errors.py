@@ -1,4 +1,4 @@
-"""How a command ends when something is wrong: one line on standard error, exit status 1 or 2."""
+"""Errors of commands: one line on standard error, and exit status 1 or 2."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ NOTHING_FOUND, BAD_INPUT = 1, 2
 
 
 def fail(message: str, status: int = BAD_INPUT) -> NoReturn:
-    """Say what went wrong on standard error and leave."""
+    """Print a message on standard error and exit."""
     click.secho(f"memtrace-otel: {message}", fg="red" if status == BAD_INPUT else None, err=True)
     sys.exit(status)
 
 
 def tell_of_settings() -> None:
-    """Name on standard error each setting of the environment that cannot be used, and what holds instead: for commands
-    that run for long, before they start."""
+    """Print a warning for each setting of the environment that cannot be used. For commands that run for long."""
     for setting in settings.TABLE:
         found = setting.find()
         if found.problem:
@@ -37,7 +36,7 @@ def tell_of_settings() -> None:
 
 
 def user_errors() -> tuple[type[Exception], ...]:
-    """Return the errors that a user can cause; any other one is a fault of ours and shows its traceback."""
+    """Return the errors that a user can cause. Any other error is a fault of ours and shows its traceback."""
     from memtrace_otel.annotate import SendError, TargetError
     from memtrace_otel.launch import LaunchError
     from memtrace_otel.otlp.feedback import FeedbackError
@@ -66,7 +65,7 @@ def clear_errors(command: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except BrokenPipeError:  # `| head` has seen enough: click ends quietly
+        except BrokenPipeError:  # the reader, such as `head`, has ended: click ends quietly
             raise
         except OSError as error:
             fail(f"{error.filename or 'input or output'}: {error.strerror or error}")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _NAMED = 3
-"""Answers that are named where many lack their span."""
+"""Answers without a span that a message names at most."""
 _SHOWN_TEXT = 100
 """Characters of a question or an answer in the list of answers."""
 
@@ -75,9 +75,9 @@ def attribute(
 ) -> None:
     """Name the decisive operation and the failure type of failed answers.
 
-    Verdicts are written to the database as marker spans and, when OTEL_EXPORTER_OTLP_ENDPOINT is set, sent to that
-    backend, each once. With --source, traces are read from a tracing backend, there is no database, and what the
-    backend holds already is not sent again. Metrics go where OTEL_METRICS_EXPORTER says.
+    Verdicts are written to the database as marker spans. When OTEL_EXPORTER_OTLP_ENDPOINT is set, each verdict is sent
+    there once. With --source, traces are read from a tracing backend without a database. Verdicts that the backend
+    shows are not sent again. Metrics go where OTEL_METRICS_EXPORTER says.
     """
     from memtrace_otel.annotate import RejectedError
     from memtrace_otel.annotate.target import read_targets
@@ -88,18 +88,18 @@ def attribute(
     if since is not None and not (source and everything):
         raise click.UsageError("--since goes with --source and --all")
     if look_in and source:
-        raise click.UsageError("--look-in goes with --db: with --source, that backend is looked into anyway")
+        raise click.UsageError("--look-in goes with --db: with --source, the backend is read anyway")
     named = click.get_current_context().get_parameter_source("database")
     if source and named is ParameterSource.COMMANDLINE:
         raise click.UsageError("give either --db or --source")
     export_metrics()
     if annotate:
-        read_targets()  # a setting that cannot be used is told now
+        read_targets()  # reports an unusable setting before the work
     found: list[Found] = []
     try:
         with _opened(database, source, look_in, annotate) as (opened, log):
             sent = _attribute(opened, log, trace_ids, _since(since, source), annotate, found)
-    finally:  # a receiver that is down hides no verdict
+    finally:  # the verdicts are printed when the receiver is down, too
         _print(found, as_json)
     if sent.traces is not None:
         click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
@@ -128,7 +128,7 @@ def _since(since: int | None, source: str) -> int:
 
 @contextmanager
 def _opened(database: Path, url: str, look_in: str, annotate: bool) -> Generator[tuple[TraceSource, VerdictLog]]:
-    """Open the source and the log of its verdicts; tell what happens to the first verdicts of a database."""
+    """Open the source and the log of its verdicts. Warn after the first verdicts that a database sends to a target."""
     from memtrace_otel.annotate import BackendLog, MemoryLog
     from memtrace_otel.annotate.target import read_target
     from memtrace_otel.pipeline.diagnose import shown_by

@@ -1,4 +1,4 @@
-"""`feedback`: say after the fact that an answer was wrong, or right."""
+"""The command `feedback`: judge a recorded answer."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from memtrace_otel.cli.options import check_trace_ids, database_option, examples
 @click.argument("trace_id", callback=check_trace_ids)
 @click.option("--label", default="", metavar="LABEL", help="fail, incorrect, thumbs_down ... or pass, correct ...")
 @click.option("--score", type=float, help="Fails below MEMTRACE_EVALUATION_THRESHOLD; a label wins.")
-@click.option("--expected", default="", metavar="TEXT", help="The right answer; verdicts compare with it.")
-@click.option("--explanation", default="", metavar="TEXT", help="Why.")
+@click.option("--expected", default="", metavar="TEXT", help="The right answer, for verdicts to compare with.")
+@click.option("--explanation", default="", metavar="TEXT", help="The reason.")
 @click.option(
-    "--name", default=semconv.USER_FEEDBACK, show_default=True, help="What was evaluated; the latest decides."
+    "--name",
+    default=semconv.USER_FEEDBACK,
+    show_default=True,
+    help="The evaluated quality; the latest feedback of a name decides.",
 )
 @click.option("--time", default="", metavar="TIME", help="RFC 3339, UTC without a zone. Default: now.")
 @database_option
@@ -39,11 +42,11 @@ def feedback(
     time: str,
     database: Path,
 ) -> None:
-    """Say that the newest answer of a trace was wrong, or right.
+    """Judge the newest answer of a trace as wrong or right.
 
-    The feedback is stored as a judge span of the trace, which may be unknown until its spans arrive. The latest
-    feedback decides. Texts are redacted like contents. They are not kept if contents are switched off here or were off
-    when the trace was recorded. A server that has the database open attributes the failure by itself.
+    The feedback becomes a judge span of the trace. The spans of the trace may arrive later. The latest feedback
+    decides. Texts are redacted like contents, and dropped when contents are off here or were off in the recorded trace. A
+    server on the same database attributes the failure.
     """
     from memtrace_otel.capture.feedback import feedback_redaction
     from memtrace_otel.otlp.feedback import encode_feedback
@@ -65,7 +68,7 @@ def feedback(
             described=feedback_redaction(content_off=content_off),
         )
         known = store.waiting()[0] > 0 or store.is_known(trace_id)
-        store.add_request(request)  # left to wait: a server is to notice it
+        store.add_request(request)  # not decoded here, so that a server notices the request
     click.echo(f"feedback on trace {trace_id} is in {database}")
     if not known:
-        click.echo("this trace is not there yet: the feedback waits for its spans", err=True)
+        click.echo("this trace is not recorded yet: the feedback waits for its spans", err=True)

@@ -1,4 +1,4 @@
-"""`graph`: export the evolution graph to other tools, or answer one question about it."""
+"""The command `graph`: export the evolution graph, or answer one question about the graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NANOSECONDS = re.compile(r"\d{16,20}")
 
 
 class _Questions(click.Group):
-    """Without the name of a question: the export of a trace, `memtrace-otel graph TRACE_ID`. Options may come first."""
+    """Without the name of a question, the group exports a trace: `memtrace-otel graph TRACE_ID`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = (o for question in self.commands.values() for o in question.params if isinstance(o, click.Option))
@@ -56,7 +56,7 @@ def _scope_option(command: Command) -> Command:
         "--scope",
         metavar="SCOPE",
         callback=check_scope,
-        help="Only this memory. Default: the memories that wrote NODE, and all that is connected with them.",
+        help="Only this memory. Default: the memories that wrote NODE, and the memories connected with them.",
     )(command)
 
 
@@ -83,10 +83,10 @@ def _export_options(command: Command) -> Command:
     ),
 )
 def graph() -> None:
-    """Show how information evolved, across traces and processes: `graph TRACE_ID` exports the graph around a trace.
+    """Show how information evolved across traces and processes. `graph TRACE_ID` exports the graph around a trace.
 
-    NODE is a name from an export: an operation `<trace id>-<span id>`, a version `<ref>|<origin>`, a root
-    `<ref>|~<scope>`. A ref alone is its last version; where several memories have the ref, give --scope.
+    NODE is a name from an export: an operation `<trace id>-<span id>`, a version `<ref>|<origin>`, or a root
+    `<ref>|~<scope>`. A ref alone means its last version. If several memories have the ref, give --scope.
     """
 
 
@@ -100,7 +100,7 @@ def graph() -> None:
 @_export_options
 @clear_errors
 def trace(trace_id: str, database: Path, form: str, output: Path | None) -> None:
-    """Export the graph around a trace: its operations, their sources, and the memories that they touch."""
+    """Export the graph around a trace: its operations, their sources, and their memories."""
     from memtrace_otel.graph import load_graph
     from memtrace_otel.sources import SqliteStore
 
@@ -157,7 +157,7 @@ def slice_(node: str, database: Path, scope: str | None, form: str, output: Path
 def history(ref: str, database: Path, scope: str | None, as_json: bool) -> None:
     """Show every version of a variable: time, memory, writing operation, content, readers.
 
-    The table names the span of the operation where there is room; --json always does.
+    The table names the span of the operation if there is room; --json always does.
     """
     from memtrace_otel.report.memory import version_row
 
@@ -202,10 +202,10 @@ def state(scope: str, time: int | None, database: Path, as_json: bool) -> None:
 @_json_option
 @clear_errors
 def diff(scope: str, since: int, until: int | None, database: Path, as_json: bool) -> None:
-    """Show the records that a memory learnt, changed and forgot between SINCE and UNTIL (default: now).
+    """Show the records that a memory added, changed and deleted between SINCE and UNTIL (default: now).
 
     Times are RFC 3339, UTC without a zone, or ns since 1970 as --json shows.
-    The table names the span of the operation where there is room; --json always does.
+    The table names the span of the operation if there is room; --json always does.
     """
     from memtrace_otel.report.memory import change_row
 
@@ -247,7 +247,7 @@ def paths(source: str, target: str, limit: int, database: Path, scope: str | Non
 @_json_option
 @clear_errors
 def ancestors(node: str, database: Path, scope: str | None, as_json: bool) -> None:
-    """Show every operation and version that the information in NODE came through, in time order."""
+    """Show every operation and version before NODE, in time order."""
     evolution = _load(database, scope, node)
     _show_nodes(evolution, evolution.ancestors(_find(evolution, node, scope)), as_json, f"no source of {node} recorded")
 
@@ -259,7 +259,7 @@ def ancestors(node: str, database: Path, scope: str | None, as_json: bool) -> No
 @_json_option
 @clear_errors
 def descendants(node: str, database: Path, scope: str | None, as_json: bool) -> None:
-    """Show every operation and version that the information in NODE went to, in time order."""
+    """Show every operation and version after NODE, in time order."""
     evolution = _load(database, scope, node)
     _show_nodes(evolution, evolution.descendants(_find(evolution, node, scope)), as_json, f"no use of {node} recorded")
 
@@ -273,7 +273,7 @@ def descendants(node: str, database: Path, scope: str | None, as_json: bool) -> 
 @_json_option
 @clear_errors
 def readers(version: str, database: Path, scope: str | None, as_json: bool) -> None:
-    """Show the operations that read a version, with role and rank. A ref alone is its last version."""
+    """Show the operations that read a version, with role and rank. A ref alone means its last version."""
     from memtrace_otel.graph import OperationKey
     from memtrace_otel.report.memory import read_row
 
@@ -296,7 +296,7 @@ def _slice_of_answer(database: Path, origin: str) -> EvolutionGraph | None:
 
 
 def _load(database: Path, scope: str | None, *names: str) -> EvolutionGraph:
-    """Load one memory; without a scope what is connected with the nodes."""
+    """Load one memory; without a scope the memories connected with the nodes."""
     from memtrace_otel.graph import load_around, load_scope
     from memtrace_otel.sources import SqliteStore
 

@@ -33,14 +33,14 @@ from memtrace_otel.cli.own_environment import program_environment
 @click.option(
     "--content/--no-content",
     default=None,
-    help="Put contents on spans or not. Default: as the environment says, else not. Verdicts compare contents.",
+    help="Put contents on spans. Default: the environment, else no contents. Verdicts compare contents.",
 )
 @click.option("--service", metavar="NAME", help="`service.name`. Default: OTEL_SERVICE_NAME, else the program's name.")
 @click.option(
     "--otlp",
     "endpoint",
     metavar="URL",
-    help="Send the spans to this OTLP receiver as well; the environment must name none.",
+    help="Also send the spans to this OTLP receiver, when the environment names none.",
 )
 @click.option("--quiet", is_flag=True, help="No summary at the end: the program replaces this process.")
 @clear_errors
@@ -54,9 +54,8 @@ def run(
 ) -> None:
     """Run a Python program and record its memory operations into the database.
 
-    The program is not changed: it is started by opentelemetry-instrument, keeps its standard streams, gets the signals
-    sent to this process, and its exit status is that of this command. What the environment says of OpenTelemetry
-    applies; backends that already get spans go on getting them.
+    The unchanged program is started by opentelemetry-instrument. Streams, signals and the exit status are those of the
+    program. OpenTelemetry variables of the environment apply. Backends that get spans today still get spans.
     """
     from memtrace_otel.launch import (
         check_python,
@@ -78,7 +77,7 @@ def run(
     if quiet:
         replace_process(program.observed_command, environ)
     status = run_process(program.observed_command, environ)
-    with suppress(KeyboardInterrupt):  # whoever is in a hurry gets no summary, but the program's status
+    with suppress(KeyboardInterrupt):  # an impatient user gets no summary, but the program's status
         for line in _summary(Path(environ[settings.DB_PATH.env]), started, command, status == -9):
             click.secho(line, err=True, dim=True)
     leave_like(status)
@@ -94,14 +93,14 @@ def _unusable_settings(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _with_folder(environ: Mapping[str, str], command: Sequence[str]) -> dict[str, str]:
-    """`environ` in which Python finds the modules beside a script, as the script itself does."""
+    """Return `environ` in which Python finds the modules beside a script, as the script itself does."""
     scripts = [Path(word) for word in command[1:] if word.endswith(".py") and Path(word).is_file()]
     places = [*[str(script.absolute().parent) for script in scripts[:1]], environ.get("PYTHONPATH", "")]
     return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def _summary(database: Path, started: int, command: Sequence[str], killed: bool) -> Iterator[str]:
-    """What to say at the end: what was recorded, what it lacks, what to type next."""
+    """Yield the lines at the end of a run: recorded operations, missing information, the next command."""
     from memtrace_otel.launch import read_recorded
     from memtrace_otel.sources import StoreError
 
@@ -118,7 +117,7 @@ def _summary(database: Path, started: int, command: Sequence[str], killed: bool)
             return
         yield "memtrace-otel: no memory operation was recorded"
         if killed:
-            yield "  SIGKILL ended the program: what it recorded in its last moment is lost; type: kill <pid> (SIGTERM)"
+            yield "  SIGKILL ended the program and its last spans are lost; type: kill <pid> (SIGTERM)"
         yield f"  to see why: memtrace-otel doctor --run{elsewhere} -- {join(command)}"
         return
     systems = ", ".join(recorded.systems)

@@ -1,4 +1,4 @@
-"""What several commands take: the database, trace ids; and the examples at the foot of their help."""
+"""Options and arguments that several commands share, and the examples at the end of their help."""
 
 from __future__ import annotations
 
@@ -59,15 +59,13 @@ def look_in_option(command: Callable[P, R]) -> Callable[P, R]:
         "--look-in",
         default="",
         metavar="URL",
-        help="Backend to look into before verdicts of the database are sent: what it shows is not sent again. For a "
-        "database that may not know what was sent: a copy, one on another machine with the same spans, one whose "
-        "process was killed. jaeger+http://HOST[:PORT] or tempo+http://HOST[:PORT], also +https. MEMTRACE_SOURCE_* "
-        "hold token, headers and limits.",
+        help="Read this backend before sending verdicts of the database: verdicts that the backend shows are not sent "
+        "again. Needed for a second database with the same spans. The form is that of --source.",
     )(command)
 
 
 def since_option(command: Callable[P, R]) -> Callable[P, R]:
-    """`--since AGO`, as ns since the epoch, None when it is not given."""
+    """`--since AGO`, as ns since the epoch; None when the option is not given."""
     return click.option(
         "--since",
         callback=_since,
@@ -95,7 +93,7 @@ def page_option(command: Callable[P, R]) -> Callable[P, R]:
         metavar="KIND=URL",
         callback=_page,
         help="The backend's page: jaeger=http://localhost:16686, or tempo=http://localhost:3000 for Grafana Explore "
-        "(?datasource=UID). Default: the one on the receiver's host that has the traces.",
+        "(?datasource=UID). Default: the page on the receiver's host that shows the traces.",
     )(command)
 
 
@@ -109,8 +107,7 @@ def _page(context: click.Context, parameter: click.Parameter, value: str | None)
 
 
 def check_trace_ids(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Refuse what cannot be a trace id; upper case is accepted, as are ids without the zeros that they begin with,
-    which searches of Tempo leave out."""
+    """Refuse texts that are no trace id. Upper case, and ids without leading zeros as in Tempo, are accepted."""
     ids = (value,) if isinstance(value, str) else value
     for id in ids:
         if not _LEAST_DIGITS <= len(id) <= _TRACE_ID_DIGITS or not set(id.lower()) <= set("0123456789abcdef"):
@@ -120,8 +117,7 @@ def check_trace_ids(context: click.Context, parameter: click.Parameter, value: A
 
 
 def check_scope(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Refuse what no scope can be: nothing, which would stand for all, and bytes of the command line that are no
-    text."""
+    """Refuse an empty scope, which would mean all scopes, and bytes that are no UTF-8 text."""
     if value == "":
         raise click.BadParameter("give a scope")
     try:
@@ -132,5 +128,5 @@ def check_scope(context: click.Context, parameter: click.Parameter, value: str |
 
 
 def examples(*lines: str) -> str:
-    """The examples at the foot of a command's help."""
+    """Return the examples at the end of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

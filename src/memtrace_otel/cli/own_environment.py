@@ -1,4 +1,4 @@
-"""The environment of programs, and that of this command: OpenTelemetry does not import with some of their variables."""
+"""The environments of observed programs and of this command. Some variables of programs break the import of the SDK."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _aside: dict[str, str] = {}
 
 @contextmanager
 def set_aside() -> Generator[None]:
-    """Keep from OpenTelemetry in this process what says how programs are to be observed."""
+    """Hide from OpenTelemetry in this process the variables that configure observed programs."""
     _aside.update({name: value for name, value in os.environ.items() if _OF_PROGRAMS.fullmatch(name)})
     for name in _aside:
         del os.environ[name]
@@ -28,5 +28,5 @@ def set_aside() -> Generator[None]:
 
 
 def program_environment() -> dict[str, str]:
-    """The environment as it was given to this command."""
+    """Return the environment as given to this command."""
     return {**os.environ, **_aside}

@@ -23,7 +23,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @database_option
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; any but loopback needs a token."
+    "--host", default="127.0.0.1", show_default=True, help="Listening address; off loopback a token is needed."
 )
 @click.option("--grpc-port", type=click.IntRange(0, 65535), default=4317, show_default=True, help="OTLP over gRPC.")
 @click.option("--http-port", type=click.IntRange(0, 65535), default=4318, show_default=True, help="OTLP over HTTP.")
@@ -42,8 +42,8 @@ def serve(
 ) -> None:
     """Receive spans over OTLP into the database and attribute failed answers.
 
-    An acknowledged request is on disk. Verdicts also go to OTEL_EXPORTER_OTLP_ENDPOINT when it is set. GET /health and
-    /metrics are on the HTTP port. SIGTERM and SIGINT end the server in order. Needs `pip install
+    An acknowledged request is on disk. Verdicts also go to OTEL_EXPORTER_OTLP_ENDPOINT, if the variable is set. GET
+    /health and /metrics are on the HTTP port. SIGTERM and SIGINT end the server in order. Needs `pip install
     'memtrace-otel[serve]'`.
     """
     try:

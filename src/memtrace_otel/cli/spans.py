@@ -1,4 +1,4 @@
-"""`import`: spans from files into the database."""
+"""The command `import`: read spans from files into the database."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _LENGTH_BYTES = 8
 def import_files(files: tuple[Path, ...], database: Path) -> None:
     """Read spans from FILES into the database, all or nothing.
 
-    Accepted, each also gzipped: OTLP/JSON (one request per line or per file), OTLP protobuf, smartcomment and
-    MemTraceBench graphs. Of OTLP logs, evaluations (`gen_ai.evaluation.result` in the context of a span) are taken, as
-    `serve` takes them; other log records and, in JSON, metrics are skipped, and counted on standard error.
+    Formats, also gzipped: OTLP/JSON (one request per line or per file), OTLP protobuf, smartcomment and MemTraceBench
+    graphs. Of OTLP logs, evaluations (`gen_ai.evaluation.result` in the context of a span) are read, as by `serve`.
+    Other log records, and metrics in JSON, are skipped and counted on standard error.
     """
     skipped: Counter[str] = Counter()
     with progress_bar("import") as progress:

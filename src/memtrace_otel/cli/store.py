@@ -51,8 +51,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stan
 def store() -> None:
     """Count, check, prune and compact the database; forget a memory.
 
-    Other processes may write meanwhile. They wait while `compact` and `forget` write the file anew; a write that waits
-    for more than ten seconds fails.
+    Other processes may write meanwhile. Writers wait while `compact` and `forget` write the file anew. A write that
+    waits for more than ten seconds fails.
     """
 
 
@@ -61,7 +61,7 @@ def store() -> None:
 @json_option
 @clear_errors
 def stats(database: Path, as_json: bool) -> None:
-    """Count spans, traces, memory scopes, waiting and quarantined requests; bytes used and free."""
+    """Count spans, traces, memory scopes, waiting and quarantined requests, bytes used and free."""
     from memtrace_otel.model.printable import one_line
     from memtrace_otel.sources import SqliteStore
 
@@ -86,7 +86,7 @@ def stats(database: Path, as_json: bool) -> None:
 @json_option
 @clear_errors
 def check(database: Path, as_json: bool) -> None:
-    """Read the whole database and name what is damaged: exit status 0 sound, 1 damaged, 2 not to be opened."""
+    """Read the whole database and name every damage. Exit status: 0 sound, 1 damaged, 2 cannot be opened."""
     from memtrace_otel.sources import SqliteStore
 
     with SqliteStore.open(database, create=False) as opened:
@@ -104,7 +104,7 @@ def check(database: Path, as_json: bool) -> None:
 @database_option
 @clear_errors
 def compact(database: Path) -> None:
-    """Write the database anew without its free pages, and give their space back to the file system."""
+    """Write the database anew without free pages, so that the file becomes smaller."""
     from memtrace_otel.sources import SqliteStore
 
     with SqliteStore.open(database, create=False) as opened:
@@ -122,7 +122,7 @@ def compact(database: Path) -> None:
 @_yes_option
 @clear_errors
 def forget(scope: str, database: Path, yes: bool) -> None:
-    """Delete a memory: its spans, the other spans of its traces that have no memory, and the verdicts on these traces.
+    """Delete a memory: its spans, the spans without a memory in its traces, and the verdicts on these traces.
 
     The file is written anew, so that the deleted text is gone. Spans of other memories stay.
     """
@@ -149,21 +149,21 @@ def forget(scope: str, database: Path, yes: bool) -> None:
     )
 )
 @click.option(
-    "--older-than", metavar="AGE", callback=_quantity(_SECONDS), help="Traces whose last span began that long ago: 30d."
+    "--older-than", metavar="AGE", callback=_quantity(_SECONDS), help="Delete traces whose last span is older: 30d."
 )
 @click.option(
     "--max-size",
     metavar="SIZE",
     callback=_quantity(_BYTES),
-    help="Quarantined requests, then the oldest traces, until no more is used: 500MB.",
+    help="Delete quarantined requests, then the oldest traces, down to this size: 500MB.",
 )
 @click.option(
     "--scope",
     metavar="SCOPE",
     callback=check_scope,
-    help="Only traces of this memory and of no other; alone: all of them.",
+    help="Delete only traces of this memory and of no other. Without a limit: all such traces.",
 )
-@click.option("--all", "everything", is_flag=True, help="Also when by this clock every trace is older than AGE.")
+@click.option("--all", "everything", is_flag=True, help="Delete even when every trace is older than AGE by this clock.")
 @database_option
 @_yes_option
 @clear_errors
@@ -172,7 +172,7 @@ def prune(
 ) -> None:
     """Delete whole traces, the oldest first, by age, size or memory. `compact` makes the file smaller.
 
-    When every trace is too old, nothing is deleted without --all: the clock may have jumped.
+    If every trace is too old, nothing is deleted without --all, because the clock may have jumped.
     """
     from memtrace_otel.sources import SqliteStore
 
@@ -185,7 +185,7 @@ def prune(
         newest = opened.stats().last
         if before is not None and newest and newest < before and not everything:
             moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
-            fail(f"nothing deleted: every trace is older than that ({moments}); --all deletes them all")
+            fail(f"nothing deleted: every trace is too old ({moments}); --all deletes all traces")
         _tell_waiting(opened)
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
         used = opened.size().used
@@ -202,7 +202,7 @@ def _tell_waiting(opened: SqliteStore) -> None:
     with opened.turn(wait=False) as mine:
         if not mine:
             click.echo(
-                "another process attributes failures, prunes or forgets in this file: waiting for its end",
+                "waiting for another process that attributes, prunes or forgets in this file",
                 err=True,
             )
 

@@ -1,4 +1,4 @@
-"""`watch`: failing traces of a tracing backend, as they come."""
+"""The command `watch`: attribute failing traces of a tracing backend as they arrive."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seconds between searches for new failures.",
 )
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Answer Prometheus on this port of loopback.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on this port of loopback."
+)
 @clear_errors
 def watch(source: str, since: int | None, interval: float, metrics_port: int | None) -> None:
-    """Attribute failing traces of a tracing backend as they come, and send the verdicts to
-    OTEL_EXPORTER_OTLP_ENDPOINT, each once.
+    """Attribute failing traces of a tracing backend as they arrive, and send each verdict once.
 
-    A trace is attributed when no span arrived for MEMTRACE_QUIET_SECONDS, and again later, for late spans. A verdict
-    that the backend shows is not sent again, so a watch goes on after a restart. Each new verdict is one line on
-    standard error. Without an endpoint nothing is remembered: each start reports and counts the failures since --since
-    again. SIGTERM and SIGINT end the watch after its round, a second signal at once. --metrics-port needs
-    memtrace-otel[serve].
+    Verdicts go to OTEL_EXPORTER_OTLP_ENDPOINT. A trace is attributed when no span arrived for MEMTRACE_QUIET_SECONDS,
+    and again later, for late spans. A verdict that the backend shows is not sent again. Each new verdict is one line on
+    standard error. Without an endpoint each start reports and counts the failures since --since again. SIGTERM and
+    SIGINT end the watch after its round, a second signal at once. --metrics-port needs memtrace-otel[serve].
     """
     from memtrace_otel.annotate import BackendLog, MemoryLog
     from memtrace_otel.annotate.target import read_targets
@@ -87,7 +87,7 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
 
 @contextmanager
 def _counted(port: int | None) -> Generator[Observer | None]:
-    """Give counters that are scraped on a port; None without a port."""
+    """Yield counters that are scraped on a port; None without a port."""
     if port is None:
         yield None
         return
