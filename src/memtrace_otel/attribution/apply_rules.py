@@ -8,7 +8,7 @@ import traceback
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.failures import find_failures
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
-from memtrace_otel.attribution.ranking import confidence, rank
+from memtrace_otel.attribution.ranking import DECISIVE, confidence, rank
 from memtrace_otel.attribution.rules import RULES, Finding
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict, attribution_id
@@ -24,14 +24,15 @@ _logged: set[str] = set()
 """Names of the rules and steps whose traceback was logged."""
 
 
-def attribute(graph: EvolutionGraph, failure: Failure) -> Verdict:
+def attribute(graph: EvolutionGraph, failure: Failure, *, everywhere: bool = False) -> Verdict:
     """Return the verdict on one failed answer. The same graph gives the same verdict.
 
     The verdict is `unknown` with `complete` False when the trace does not hold enough, or when a rule raises: the
-    traceback of a rule is logged once, later failures of that rule only at debug level.
+    traceback of a rule is logged once, later failures of that rule only at debug level. `everywhere`: memory scopes
+    that were not searched count, too.
     """
     lineage = lineage_of(graph)
-    findings, complete = _findings(lineage, failure)
+    findings, complete = _findings(lineage, failure, everywhere)
     if not findings:
         findings, complete = [_undecided(failure)], False
     best, *others = findings
@@ -63,18 +64,35 @@ def attribute(graph: EvolutionGraph, failure: Failure) -> Verdict:
     )
 
 
+def is_open(verdict: Verdict) -> bool:
+    """Return whether an operation outside of the loaded memory may explain the failure: no finding is decisive."""
+    return verdict.confidence < DECISIVE and bool(verdict.failure.expected)
+
+
+def attribute_everywhere(graph: EvolutionGraph, failure: Failure, verdict: Verdict) -> Verdict:
+    """Return the verdict with the memories of every scope, `verdict` when that one says as much.
+
+    Another memory counts only as the place where the search should have looked, unless the answer has no memory of its
+    own.
+    """
+    wider = attribute(graph, failure, everywhere=True)
+    scoped = bool(lineage_of(graph).scope(failure.answer_span))
+    says_more = wider.confidence > verdict.confidence and not (scoped and wider.failure_type != FailureType.RETRIEVAL)
+    return wider if says_more else verdict
+
+
 def attribute_trace(graph: EvolutionGraph, trace_id: str | None = None) -> list[Verdict]:
     """Return the verdicts on every failed answer of a trace, of the whole graph when no trace is named."""
     return [attribute(graph, failure) for failure in find_failures(graph, trace_id)]
 
 
-def _findings(lineage: Lineage, failure: Failure) -> tuple[list[Finding], bool]:
+def _findings(lineage: Lineage, failure: Failure, everywhere: bool) -> tuple[list[Finding], bool]:
     """Return the ranked findings of all rules, and whether the evidence is complete. One bad case does not stop others:
     an exception gives no finding."""
     step = "evidence"
     findings: list[Finding] = []
     try:
-        evidence = Evidence(lineage, failure)
+        evidence = Evidence(lineage, failure, everywhere=everywhere)
         for rule in RULES:
             step = rule.__module__.rpartition(".")[2]
             if (finding := rule(evidence)) is not None:

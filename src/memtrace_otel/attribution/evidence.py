@@ -14,8 +14,8 @@ from memtrace_otel.attribution.search_results import Hit, search_results
 from memtrace_otel.attribution.source_messages import Source, sources_of
 from memtrace_otel.attribution.text import abstains, numbers, terms
 from memtrace_otel.graph import VersionKey
-from memtrace_otel.model import Failure, OperationSpan, content_digest
-from memtrace_otel.semconv import Action, Role
+from memtrace_otel.model import Failure, OperationSpan, content_digest, ref_kind
+from memtrace_otel.semconv import Action, RefKind, Role
 
 _OWN = 0.5  # a text extracted from the source message may leave out more of the question
 _UNSOURCED = 0.5  # without a source message to compare with, a text must share half of the question
@@ -68,7 +68,7 @@ class Loss:
 class Evidence:
     """Everything that the rules read. Built once per failure; pure apart from caching."""
 
-    def __init__(self, lineage: Lineage, failure: Failure) -> None:
+    def __init__(self, lineage: Lineage, failure: Failure, *, everywhere: bool = False) -> None:
         self.failure = failure
         self.lineage = lineage
         self.answer_span = failure.answer_span
@@ -80,9 +80,11 @@ class Evidence:
         """Sources named as gold evidence."""
         searched = {*self.results.scopes, *(s.scope for s in self.named)} - {""}
         within = [s for s in told if not searched or s.scope in searched or not s.scope]
-        self.scopes = searched if within else set[str]()
+        self.scopes = searched if within and not everywhere else set[str]()
         """Memory scopes concerned: searched, or of the named evidence; empty means every one."""
-        self.messages = tuple(within or told)
+        self.everywhere = everywhere
+        """Memory scopes that were not searched count, too: their owner may be another one."""
+        self.messages = tuple(within if self.scopes else told)
         """Sources of these scopes, told before the answer."""
         self.compare = Comparison(self.wish, self._texts())
 
@@ -97,12 +99,21 @@ class Evidence:
     def _kept(self, history: Iterable[Version]) -> Iterator[Version]:
         last: Version | None = None
         for version in history:
-            if self._concerned(version.span) or (last is not None and self.lineage.replaces(version, last)):
+            if (self._concerned(version.span) and not self._of_another_conversation(version)) or (
+                last is not None and self.lineage.replaces(version, last)
+            ):
                 yield (last := version)
 
     def _concerned(self, span: OperationSpan) -> bool:
         scope = self.lineage.scope(span)
         return not self.scopes or not scope or scope in self.scopes
+
+    def _of_another_conversation(self, version: Version) -> bool:
+        """Whether a version only repeats what was said in a conversation that the answer is not of, where memory was
+        searched."""
+        if not self.everywhere or not self.results.scopes or ref_kind(version.ref) != RefKind.STATE:
+            return False
+        return self.lineage.scope(version.span) not in self.results.scopes
 
     @cached_property
     def readable(self) -> bool:
@@ -279,7 +290,7 @@ class Evidence:
         need = self._as_told(expected)
         sources = self._sources_of(need)
         own = {self.record(v) for s in sources for v in (s.message, *s.facts, *s.written)}
-        taken = [v for s in sources for v in (*s.facts, *s.written)]
+        taken = [v for s in sources for v in (*s.facts, *s.written) if self.compare.supports(v.content, need, v.day)]
         bar_own = _OWN * max((self.compare.about(v.content) for v in taken), default=0.0)
         bar = AS_MUCH_ABOUT * max((self.compare.about(s.message.content) for s in sources), default=_UNSOURCED)
 

@@ -184,6 +184,10 @@ class Lineage:
         """Return the operations that read a version, in time order; of a root, those of every scope."""
         return self._readers.get((version.ref, version.origin), [])
 
+    def output_readers(self, span: OperationSpan) -> list[OperationSpan]:
+        """Return the operations that read an output of an operation."""
+        return [reader for output in span.outputs for reader in self._readers.get((output.ref, span.origin), ())]
+
     def content(self, variable: Variable, version: VersionKey) -> str:
         """Return the best known content of an input."""
         return variable.content or self._graph.content(version)

@@ -1,22 +1,28 @@
-"""The searches made for a question, their hits, and the hits that reached the answering model."""
+"""The searches made for a question, their hits, and the hits that reached the answering model.
+
+A search that returned a hit does not show that the model had the hit: where the prompt or the context of the answer is
+recorded, its text decides.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from memtrace_otel.attribution.dates import day_of_text
 from memtrace_otel.attribution.lineage import RECORD_KINDS, SOURCE_KINDS, Lineage, Version, day_said
+from memtrace_otel.attribution.text import terms
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import OperationSpan, ref_kind
-from memtrace_otel.semconv import OpKind, RefKind, Role
+from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 _SEARCHES = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE})
 _WRITING = frozenset(
     {OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CONSOLIDATE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE}
 )
 _SHOWN = frozenset({Role.HIT, Role.CONTEXT, Role.MESSAGE, Role.HISTORY, Role.OTHER})
+_AROUND_QUESTION = _SHOWN | {Role.PROMPT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +63,19 @@ def search_results(lineage: Lineage, answer: OperationSpan) -> SearchResults:
     """Follow the inputs of the answering operation back to the searches and records they came from."""
     feeding = _feeding(lineage, answer)
     beside = [span for span in _beside(lineage, answer) if span not in feeding]
+    given = None if feeding else _prompt(lineage, answer)
+    if given is not None:  # without a prompt nothing tells whether another trace's search is for this answer
+        beside = beside or _for_same_question(lineage, answer)
     context = _context_lines(lineage, [answer, *feeding, *beside])
     shown = _hits(lineage, answer, _SHOWN, context)
     records = [hit for hit in shown if ref_kind(hit.ref) in RECORD_KINDS]
     searches = sorted((*feeding, *beside), key=lambda span: (span.start, span.origin))
     returned = [hit for span in searches for hit in _hits(lineage, span, {Role.HIT}, context)]
-    hits = shown if records else [*_last_list(lineage, feeding or beside, returned), *shown]
+    if records:
+        hits = shown
+    else:
+        last = _last_list(lineage, feeding or beside, returned)
+        hits = [*(_in_context(hit) for hit in last if _quotes(given, hit)), *shown]
     reached = {hit.record for hit in hits}
     looked_up = [span for span in feeding if span.kind == OpKind.RETRIEVE] or feeding
     looked_at = [hit for span in searches for hit in _hits(lineage, span, {Role.CANDIDATE}, context)]
@@ -110,6 +123,42 @@ def _beside(lineage: Lineage, answer: OperationSpan) -> list[OperationSpan]:
         return same_query
     since = max((s.end for s in in_trace if s.kind == OpKind.RESPOND and s.end <= answer.start), default=0)
     return [span for span in searches if span.start >= since]
+
+
+def _for_same_question(lineage: Lineage, answer: OperationSpan) -> list[OperationSpan]:
+    """The last search for the same question in another trace that no answer read, none when several memories have one.
+
+    A program without a span around the turn has the search and the answer in two traces.
+    """
+    asked = _queries(answer)
+    searches = [
+        span
+        for span in lineage.spans
+        if span.kind in _SEARCHES and span.end <= answer.start and asked & _queries(span) and span.parent_id == ""
+    ]
+    free = [span for span in searches if not any(r.kind == OpKind.RESPOND for r in lineage.output_readers(span))]
+    return free[-1:] if len({lineage.scope(span) for span in free}) == 1 else []
+
+
+def _prompt(lineage: Lineage, answer: OperationSpan) -> str | None:
+    """Return what the model was given as text, None when only the question is recorded."""
+    given = [(variable.role, lineage.content(variable, key)) for variable, key in lineage.reads(answer)]
+    recorded = any(role in _AROUND_QUESTION and content for role, content in given)
+    return "\n".join(content for _, content in given) if recorded else None
+
+
+def _quotes(given: str | None, hit: Hit) -> bool:
+    """Return whether a prompt may hold the words of a hit."""
+    return given is None or not hit.content or terms(hit.content) <= terms(given)
+
+
+def _in_context(hit: Hit) -> Hit:
+    """Return the hit with the lines that the context of its search holds: a window leaves out a part of a record."""
+    context = "\n".join(o.content for o in hit.reader.outputs if ref_kind(o.ref) == RefKind.CONTEXT)
+    if hit.content in context or Incomplete.TRUNCATED in hit.reader.incomplete:
+        return hit
+    kept = [line for line in hit.content.splitlines() if line.strip() and line in context]
+    return replace(hit, content="\n".join(kept)) if kept else hit
 
 
 def _queries(span: OperationSpan) -> set[str]:

@@ -100,7 +100,7 @@ def _source(lineage: Lineage, family: _Family, reader: OperationSpan, index: int
     )
     extraction = next(direct, family.taking[0] if family.taking else None)
     facts = _facts(lineage, extraction, variable.ref) if extraction else ()
-    written = _written(lineage, family.spans, facts) if facts else family.written
+    written = _written(lineage, family.spans, facts) if facts else _fed_by(lineage, version, family.written)
     return Source(message, scope, extraction or family.top, extraction is not None, facts, written)
 
 
@@ -113,6 +113,21 @@ def _facts(lineage: Lineage, span: OperationSpan, ref: str) -> tuple[Version, ..
         for position, output in enumerate(span.outputs)
         if ref_kind(output.ref) in _TAKEN_KINDS and (position in fed or span.flow is None or index is None)
     )
+
+
+def _fed_by(lineage: Lineage, message: VersionKey, written: tuple[Version, ...]) -> tuple[Version, ...]:
+    """Return the record versions without those that the recorded flow of a batch derives from other messages alone."""
+    return tuple(version for version in written if _may_hold(lineage, message, version))
+
+
+def _may_hold(lineage: Lineage, message: VersionKey, version: Version) -> bool:
+    """Return whether the write of a version may have used the message. The flow of the write decides if recorded."""
+    span = version.span
+    places = {index for index, (_, read) in enumerate(lineage.reads(span)) if read == message}
+    if span.flow is None or not places:
+        return True
+    position = next(i for i, output in enumerate(span.outputs) if output.ref == version.ref)
+    return any(source in places and output == position for source, output in span.flow)
 
 
 def _written(lineage: Lineage, family: Iterable[OperationSpan], facts: tuple[Version, ...]) -> tuple[Version, ...]:

@@ -2,7 +2,7 @@
 
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
-from memtrace_otel.graph.load import load_around, load_graph, load_graphs, load_scope
+from memtrace_otel.graph.load import load_around, load_everywhere, load_graph, load_graphs, load_scope
 from memtrace_otel.graph.memory_state import Change, ChangeKind
 from memtrace_otel.graph.paths import Paths
 from memtrace_otel.graph.queries import EvolutionGraph
@@ -21,6 +21,7 @@ __all__ = [
     "VersionKey",
     "build_graph",
     "load_around",
+    "load_everywhere",
     "load_graph",
     "load_graphs",
     "load_scope",

@@ -15,6 +15,8 @@ from memtrace_otel.sources.protocols import TraceSource
 
 MAX_SPANS = 500_000
 """Most spans of one graph. Past the bound nothing more is read, and `incomplete` of the graph says `bounded`."""
+ELSEWHERE_SPANS = 50_000
+"""Most spans of the graph of every memory."""
 
 
 def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
@@ -66,6 +68,19 @@ def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int 
     if scope is not None:
         loading.lineage()
     return loading.graph(whole=scope is None)
+
+
+def load_everywhere(
+    source: TraceSource, trace_ids: Iterable[str], *, max_spans: int = ELSEWHERE_SPANS
+) -> EvolutionGraph:
+    """Build the graph of these traces and of every memory scope, the newest traces first.
+
+    For answers whose own memory holds nothing of the expected answer. Raises SourceError when the source cannot answer.
+    """
+    loading = _Loading(source, max_spans)
+    for trace_id in (*trace_ids, *reversed(source.trace_ids())):
+        loading.trace(trace_id)
+    return loading.graph()
 
 
 def load_around(source: TraceSource, names: Iterable[str], *, max_spans: int = MAX_SPANS) -> EvolutionGraph:

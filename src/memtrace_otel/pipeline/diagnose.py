@@ -14,9 +14,17 @@ from dataclasses import dataclass, replace
 
 from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
 from memtrace_otel.annotate.identity import reason_to_keep
-from memtrace_otel.attribution import attribute, find_failures, read_verdict, verdict_json
-from memtrace_otel.graph import EvolutionGraph, load_graph, load_graphs
+from memtrace_otel.attribution import (
+    attribute,
+    attribute_everywhere,
+    find_failures,
+    is_open,
+    read_verdict,
+    verdict_json,
+)
+from memtrace_otel.graph import EvolutionGraph, load_everywhere, load_graph, load_graphs
 from memtrace_otel.model import (
+    Failure,
     OperationSpan,
     StoredVerdict,
     Verdict,
@@ -105,8 +113,9 @@ def diagnose(
             reader.prefetch(some)
             if trace_ids and not known and (unknown := [trace_id for trace_id in some if not reader.trace(trace_id)]):
                 raise UnknownTraceError(*unknown)
+            everywhere = _Everywhere(source, some)
             for found in _graphs(source, reader, some, leave_out):
-                diagnosis = _attribute(*found, log)
+                diagnosis = _attribute(*found, log, everywhere)
                 done += len(diagnosis.trace_ids)
                 progress(done, len(asked))
                 if diagnosis.verdicts or diagnosis.outdated:
@@ -138,7 +147,24 @@ def _graphs(
             leave_out(first, error)
 
 
-def _attribute(reader: TraceSource, trace_ids: list[str], graph: EvolutionGraph, log: VerdictLog) -> Diagnosis:
+class _Everywhere:
+    """The graph of every memory, loaded when the memory of an answer holds nothing of the expected answer."""
+
+    def __init__(self, source: TraceSource, trace_ids: Collection[str]) -> None:
+        self._source, self._trace_ids = source, trace_ids
+        self._graph: EvolutionGraph | None = None
+
+    def attribute(self, failure: Failure, verdict: Verdict) -> Verdict:
+        """Return the verdict of every memory where it says more than `verdict`."""
+        if self._graph is None:
+            with self._source.session(cases=len(self._trace_ids)) as reader:
+                self._graph = load_everywhere(reader, self._trace_ids)
+        return attribute_everywhere(self._graph, failure, verdict)
+
+
+def _attribute(
+    reader: TraceSource, trace_ids: list[str], graph: EvolutionGraph, log: VerdictLog, everywhere: _Everywhere
+) -> Diagnosis:
     stored = {verdict.answer: verdict for trace_id in trace_ids for verdict in log.verdicts(trace_id)}
     diagnosis = Diagnosis(graph, reader, tuple(trace_ids), (), (), partial=Incomplete.BOUNDED in graph.incomplete)
     verdicts: list[Verdict] = []
@@ -147,6 +173,8 @@ def _attribute(reader: TraceSource, trace_ids: list[str], graph: EvolutionGraph,
         if failure.trace_id in trace_ids:
             started = time.perf_counter()
             verdict = attribute(graph, failure)
+            if is_open(verdict):
+                verdict = everywhere.attribute(failure, verdict)
             earlier = stored.pop(failure.answer_span.origin, None)
             verdicts.append(lasting(verdict, earlier, diagnosis) if earlier else verdict)
             seconds.append(time.perf_counter() - started)

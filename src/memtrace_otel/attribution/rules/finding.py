@@ -22,6 +22,8 @@ class Finding:
     variable: str
     strength: float
     reason: str
+    advice: str = ""
+    """One next step for a person."""
     steps: tuple[Step, ...] = ()
     proven: bool = True
     """False when missing spans keep the finding from being decisive."""

@@ -1,0 +1,161 @@
+"""A record that was stored and not shown to the model: which step lost the record, and what the reason says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.graph import build_graph
+from memtrace_otel.model import OperationSpan, Variable, Verdict
+from memtrace_otel.semconv import (
+    EVALUATION_LABEL,
+    GEN_AI_RETRIEVAL_TOP_K,
+    OP_PURPOSE,
+    RETRIEVAL_FILTERS,
+    RETRIEVAL_THRESHOLD,
+    Action,
+    FailureType,
+    OpKind,
+    Role,
+)
+from tests.unit.graph.conftest import ALICE, origin_of, put, seen, span
+
+LOCKER, POOL = "The locker at the gym has number 218", "The pool at the gym opens at 6"
+QUESTION = put("query:q", "Which number does my locker at the gym have?", role=Role.QUERY)
+SYSTEM = put("prompt:p", "You are helpful.", role=Role.PROMPT)
+RECORD, OTHER = "memory:locker", "memory:pool"
+SEARCH, ANSWER = origin_of(2, 1), origin_of(2, 9)
+
+
+def stored(*, flow: tuple[tuple[int, int], ...] | None = None) -> OperationSpan:
+    """Two messages, and a record of each, in one call."""
+    messages = [put("message:1", POOL, role=Role.MESSAGE), put("message:2", LOCKER, role=Role.MESSAGE)]
+    records = [put(OTHER, POOL, action=Action.ADD), put(RECORD, LOCKER, action=Action.ADD)]
+    return span(1, 1, OpKind.CREATE, scope=ALICE, inputs=messages, outputs=records, flow=flow)
+
+
+def read(ref: str, role: str = Role.HIT, score: float | None = None) -> Variable:
+    return seen(ref, origin_of(1, 1), role=role, score=score)
+
+
+def searched(*inputs: Variable, context: str = "", **attributes: object) -> OperationSpan:
+    given = {str(name).replace("__", "."): value for name, value in attributes.items()}
+    outputs = [put("context:c", context, role=Role.CONTEXT)]
+    return span(2, 1, OpKind.RETRIEVE, at=2, scope=ALICE, inputs=inputs, outputs=outputs, attributes=given)
+
+
+def verdict(between: Sequence[OperationSpan], *given: Variable, write: OperationSpan | None = None) -> Verdict:
+    """The verdict on an answer that was given these inputs, without the locker's number."""
+    answer = put("answer:a", "I do not know the number.")
+    spans = [
+        write or stored(),
+        *between,
+        span(2, 9, OpKind.RESPOND, at=8, scope=ALICE, inputs=[QUESTION, *given], outputs=[answer]),
+        span(2, 10, OpKind.JUDGE, at=9, attributes={EVALUATION_LABEL: "fail"},
+             inputs=[seen("answer:a", ANSWER, role=Role.ANSWER), put("expected:e", "218", role=Role.EXPECTED)]),
+    ]  # fmt: skip
+    (one,) = attribute_trace(build_graph(spans))
+    return one
+
+
+def told(one: Verdict) -> tuple[str, str]:
+    assert one.failure_type == FailureType.RETRIEVAL
+    assert "only candidate" not in one.reason
+    return f"{one.trace_id}-{one.span_id}", one.reason
+
+
+CONTEXT = seen("context:c", SEARCH, role=Role.CONTEXT)
+RERANKED = span(2, 2, OpKind.RERANK, parent=1, at=2, scope=ALICE, attributes={OP_PURPOSE: "CrossEncoder.rank"},
+                inputs=[QUESTION, read(RECORD, Role.CANDIDATE), read(OTHER, Role.HIT)])  # fmt: skip
+ASSEMBLED = span(2, 3, OpKind.ASSEMBLE, at=5, scope=ALICE, name="build_context",
+                 inputs=[CONTEXT, read(OTHER)], outputs=[put("context:d", POOL, role=Role.CONTEXT)])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("between", "given", "operation", "words"),
+    [
+        pytest.param(
+            [searched(QUESTION, read(RECORD), context=LOCKER)],
+            [SYSTEM],
+            ANSWER,
+            "the prompt does not hold",
+            id="prompt",
+        ),
+        pytest.param(
+            [searched(QUESTION, read(RECORD), read(OTHER), context=f"{LOCKER}\n{POOL}")],
+            [CONTEXT, seen(OTHER, origin_of(1, 1), role=Role.CONTEXT)],
+            *(ANSWER, "hit 1 of the search, but did not reach the model"),
+            id="budget",
+        ),
+        pytest.param(
+            [searched(QUESTION, read(RECORD), read(OTHER), context=f"{LOCKER}\n{POOL}"), ASSEMBLED],
+            [seen("context:d", origin_of(2, 3), role=Role.CONTEXT)],
+            *(origin_of(2, 3), "build_context dropped"),
+            id="assembler",
+        ),
+        pytest.param(
+            [searched(QUESTION, read(OTHER), read(OTHER, Role.CANDIDATE), read(RECORD, Role.CANDIDATE)), RERANKED],
+            [CONTEXT],
+            *(origin_of(2, 2), "CrossEncoder.rank dropped"),
+            id="reranker",
+        ),
+    ],
+)
+def test_the_step_that_lost_the_record_is_decisive(
+    between: list[OperationSpan], given: list[Variable], operation: str, words: str
+) -> None:
+    found, reason = told(verdict(between, *given))
+    assert (found, words in reason) == (operation, True), reason
+
+
+def test_a_record_that_the_prompt_holds_in_another_order_was_shown() -> None:
+    prompt = put("prompt:p", "Known: number 218 has the locker at the gym.", role=Role.PROMPT)
+    assert verdict([searched(QUESTION, read(RECORD), context=LOCKER)], prompt).failure_type == FailureType.RESPONSE
+
+
+def test_a_window_shows_a_part_of_a_record() -> None:
+    whole = put("state:chat", f"{LOCKER}\n{POOL}", action=Action.ADD)
+    write = span(
+        1, 1, OpKind.UPDATE, scope=ALICE, inputs=[put("message:2", LOCKER, role=Role.MESSAGE)], outputs=[whole]
+    )
+    one = verdict([searched(read("state:chat"), context=POOL)], CONTEXT, write=write)
+    operation, reason = told(one)
+    assert operation == SEARCH
+    assert f'only a part: "{POOL}"' in reason
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attributes", "words"),
+    [
+        pytest.param([read(RECORD, Role.CANDIDATE, 0.05)], {RETRIEVAL_THRESHOLD: 0.1}, "below the threshold 0.1"),
+        pytest.param([read(RECORD, Role.CANDIDATE, 0.8)], {GEN_AI_RETRIEVAL_TOP_K: 20}, "an expiry date"),
+        pytest.param(
+            [read(OTHER), read(OTHER, Role.CANDIDATE), read(RECORD, Role.CANDIDATE)],
+            *({GEN_AI_RETRIEVAL_TOP_K: 1}, "candidate 2 of 2 of the search, which returned one hit"),
+        ),
+        pytest.param([read(OTHER)], {GEN_AI_RETRIEVAL_TOP_K: 1}, "is not the one hit of the search with k = 1"),
+        pytest.param([], {RETRIEVAL_FILTERS: ("user_id=1", "run_id=2")}, "which filtered by run_id"),
+    ],
+)
+def test_the_reason_says_why_a_search_missed(inputs: list[Variable], attributes: dict[str, object], words: str) -> None:
+    operation, reason = told(verdict([searched(QUESTION, *inputs, **attributes)], CONTEXT))
+    assert (operation, words in reason) == (SEARCH, True), reason
+
+
+def test_a_query_in_other_words_is_quoted() -> None:
+    query = put("query:other", "what the user likes", role=Role.QUERY)
+    assert 'asked for "what the user likes"' in told(verdict([searched(query, read(OTHER))], CONTEXT))[1]
+
+
+@pytest.mark.parametrize("flow", [None, ((0, 0), (1, 1))], ids=["one for all", "one for each"])
+def test_a_batch_takes_from_each_text_what_its_flow_says(flow: tuple[tuple[int, int], ...] | None) -> None:
+    found = verdict([searched(QUESTION, read(OTHER))], CONTEXT, write=stored(flow=flow))
+    assert told(found)[0] == SEARCH
+    lost = put(RECORD, "The locker at the gym has a number", action=Action.ADD)
+    write = stored(flow=flow)
+    vague = verdict([], write=span(1, 1, OpKind.CREATE, scope=ALICE, inputs=write.inputs, flow=flow,
+                                   outputs=[*write.outputs[:1], lost]))  # fmt: skip
+    assert vague.failure_type == FailureType.EXTRACTION
+    assert ("opens at 6" in vague.reason) is (flow is None)
