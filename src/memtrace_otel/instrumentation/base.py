@@ -1,8 +1,10 @@
-"""The base of our instrumentors: version check, options, and the wrappers that they put in place and take away."""
+"""The base of instrumentors: version check, options, wrappers, and thread pools that keep the context."""
 
 from __future__ import annotations
 
 import atexit
+import concurrent.futures
+import contextvars
 import logging
 import os
 import threading
@@ -35,11 +37,11 @@ _LOADER_ARGUMENTS = {"skip_dep_check", "raise_exception_on_conflict"}
 Configuration = make_dataclass(
     "Configuration", [(name, "object", field(default=None)) for name in settings.NAMES], frozen=True
 )
-"""Options of an instrumentor in the `instrumentation/development: python:` part of OTEL_CONFIG_FILE: our settings."""
+"""Options of an instrumentor in the `instrumentation/development: python:` part of OTEL_CONFIG_FILE: the settings."""
 
 
 Points = Mapping[str, Mapping[str, StepFunction]]
-"""Module name -> names in it (`function` or `Class.method`) -> the step that runs around them."""
+"""Module name -> name in the module (`function` or `Class.method`) -> the step around the function."""
 
 
 class Patches:
@@ -49,24 +51,24 @@ class Patches:
         self.tracer, self.system = tracer, system
         self.active = True
         self.imported = self.used = False
-        """Whether the program has imported the system, and called a wrapped function."""
+        """Whether the program has imported the system and called a wrapped function."""
         self._lock = threading.RLock()
         new_lock_after_fork(self)
-        # Weak: a class that the program lets go is not kept for our sake.
+        # Weak: a class that the program drops is garbage-collected.
         self._replaced: WeakKeyDictionary[Any, list[tuple[str, Any, Any]]] = WeakKeyDictionary()
         self._covered: WeakKeyDictionary[type, set[int]] = WeakKeyDictionary()
 
     def apply(self, points: Points) -> None:
-        """Wrap a table of points, each when its module is imported. A name that a release lacks is left out."""
+        """Wrap a table of points, each at the import of its module. Names missing in a release are left out."""
         for package in {name.partition(".")[0] for name in points}:
             wrapt.register_post_import_hook(self._note_import, package)
         for module_name, steps in points.items():
             self.when_imported(module_name, lambda module, steps=steps: self._wrap_points(module, steps))
 
     def when_imported(self, module_name: str, do: Callable[[Any], None]) -> None:
-        """Call `do(module)` after the application has imported the module (now, when it has).
+        """Call `do(module)` after the application has imported the module; now if already imported.
 
-        We import nothing ourselves: libraries read their environment at import, and the application decides when.
+        Nothing is imported here: libraries read their environment at import, and the application decides when.
         """
 
         def hook(module: ModuleType) -> None:
@@ -77,7 +79,7 @@ class Patches:
         wrapt.register_post_import_hook(hook, module_name)
 
     def wrap(self, owner: Any, name: str, step: StepFunction) -> None:
-        """Run `step` around `owner.name`, which must lie in the namespace of `owner` itself; once, if asked again."""
+        """Run `step` around `owner.name`, a name in the namespace of `owner` itself. A second call does nothing."""
         original = None if owner is None else _own(owner, name)
         if original is None:
             _logger.debug("%s.%s is not in this release of %s", getattr(owner, "__name__", owner), name, self.system)
@@ -96,7 +98,7 @@ class Patches:
             self.wrap(owner, name, step)
 
     def cover(self, kind: type, steps: Mapping[str, StepFunction]) -> None:
-        """Wrap methods where the class of an object in use defines them: itself or an ancestor; once per class."""
+        """Wrap methods in the class or ancestor that defines them, once per class."""
         if id(steps) in self._covered.get(kind, ()):
             return
         with self._lock:
@@ -105,7 +107,7 @@ class Patches:
             self._covered.setdefault(kind, set()).add(id(steps))
 
     def cover_family(self, base: type, steps: Mapping[str, StepFunction]) -> None:
-        """Wrap methods wherever `base` or a class derived from it defines them, now or in classes to come."""
+        """Wrap methods in `base` and in all derived classes that define them, present and future."""
         defined = vars(base).get("__init_subclass__")
 
         def __init_subclass__(cls: type, **kwargs: Any) -> None:
@@ -120,20 +122,20 @@ class Patches:
         self.replace(base, "__init_subclass__", classmethod(__init_subclass__))
 
     def replace(self, owner: Any, name: str, replacement: Any) -> None:
-        """Put `replacement` in the place of `owner.name` until `remove`."""
+        """Set `owner.name` to `replacement` until `remove`."""
         with self._lock:
             original = _own(owner, name)
             setattr(owner, name, replacement)
             self._replaced.setdefault(owner, []).append((name, original, replacement))
 
     def remove(self) -> None:
-        """Restore the originals. A wrapper that somebody else has wrapped since stays, and does nothing."""
+        """Restore the originals. A wrapper that other code has wrapped since stays, and does nothing."""
         self.active = False
         with self._lock:
             for owner, replaced in list(self._replaced.items()):
                 for name, original, replacement in reversed(replaced):
                     present = _own(owner, name)
-                    parent = getattr(present, "_self_parent", None)  # others put it back as they got it: bound
+                    parent = getattr(present, "_self_parent", None)  # other instrumentations restore a bound wrapper
                     if present is not replacement and parent is not replacement:
                         continue
                     if original is None:  # it was inherited
@@ -153,7 +155,7 @@ class Patches:
                 self.tracer.start_span(semconv.UNUSED_SPAN, attributes={semconv.SYSTEM: self.system}).end()
 
     def wrapped(self) -> list[tuple[Any, str]]:
-        """What is wrapped now: (class or module, name)."""
+        """The wrapped functions: (class or module, name)."""
         with self._lock:
             return [(owner, name) for owner, replaced in self._replaced.items() for name, _, _ in replaced]
 
@@ -171,7 +173,7 @@ class Patches:
 
 
 def _own(owner: Any, name: str) -> Any:
-    """The attribute as it lies in the namespace of a class or module, None when it has none of its own."""
+    """The attribute in the namespace of a class or module itself, None without one."""
     return cast(Mapping[str, Any], vars(owner)).get(name)
 
 
@@ -182,12 +184,11 @@ def _family(base: type) -> Iterator[type]:
 
 
 class MemoryInstrumentor(BaseInstrumentor):
-    """Instruments one memory system. A subclass names its `system` and `requirement` and says in `patch` what to wrap.
+    """Instruments one memory system. A subclass sets `system` and `requirement`, and wraps functions in `patch`.
 
-    `instrument(tracer_provider=None, **settings)` raises ModuleNotFoundError when the library is not installed, and
-    does nothing but say so when its version is out of range. Settings go by their names (`preview_bytes=...`) and hold
-    for the whole process; one that cannot be used is named in the log and left out. Without arguments it does what
-    `opentelemetry-instrument` does: nothing where OTEL_CONFIG_FILE says `enabled: false`.
+    `instrument(tracer_provider=None, **settings)` raises ModuleNotFoundError if the library is not installed, and only
+    logs a version out of range. Settings have their own names (`preview_bytes=...`) and hold for the whole process; an
+    invalid setting is logged and ignored. Without arguments, `enabled: false` in OTEL_CONFIG_FILE turns it off.
     """
 
     configuration = Configuration
@@ -200,26 +201,26 @@ class MemoryInstrumentor(BaseInstrumentor):
     patches: Patches | None = None
 
     def make_patches(self, tracer: trace.Tracer) -> Patches:
-        """The patches of one `instrument()`; a subclass returns its own class to keep state beside them."""
+        """The patches of one `instrument()`; a subclass with state returns its own class."""
         return Patches(tracer, self.system)
 
     def patch(self, patches: Any) -> None:
-        """Say what to wrap; `patches` is what `make_patches` returned."""
-        raise AttributeError(f"{type(self).__name__} does not say what to wrap")
+        """Wrap the functions of the system; `patches` comes from `make_patches`."""
+        raise AttributeError(f"{type(self).__name__} defines no patch()")
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """The supported versions."""
         return (self.requirement,)
 
     def instrument(self, **kwargs: Any) -> None:
-        """Wrap what `patch` says."""
+        """Check the version, apply the settings and run `patch`."""
         if not kwargs.keys() - _LOADER_ARGUMENTS and _is_switched_off(type(self)):
-            # The SDK passes over it; opentelemetry-instrument, which does not read the file, loads it all the same.
+            # The SDK skips the entry. opentelemetry-instrument does not read the file, and loads the entry.
             _logger.info("%s is switched off by %s", self.system, CONFIG_FILE)
             return
         by_file = self.is_instrumented_by_opentelemetry and os.environ.get(CONFIG_FILE)
         if by_file and kwargs.keys() == {"skip_dep_check"}:
-            return  # by the SDK, with the options of the file, before opentelemetry-instrument loads every instrumentor
+            return  # the SDK has instrumented with the options of the file, before opentelemetry-instrument
         super().instrument(**kwargs)
 
     def _instrument(self, **kwargs: Any) -> None:
@@ -250,7 +251,7 @@ class MemoryInstrumentor(BaseInstrumentor):
 
 
 def use_settings(values: Mapping[str, object]) -> None:
-    """Apply settings given to `instrument()`. Called while the program starts: what is wrong is logged, not raised."""
+    """Apply settings given to `instrument()`. Invalid settings are logged, not raised: the program is starting."""
     for name, value in values.items():
         try:
             settings.override({name: value})
@@ -271,7 +272,7 @@ def _is_switched_off(kind: type[MemoryInstrumentor]) -> bool:
 
 @cache
 def switched_off_in(file: str) -> frozenset[str]:
-    """The names that a configuration file switches off; none when it cannot be read, which the SDK has told then."""
+    """The names that a configuration file switches off; none for an unreadable file, which the SDK has logged."""
     try:
         from opentelemetry.configuration import load_config_file  # pyright: ignore[reportMissingTypeStubs]
 
@@ -281,3 +282,41 @@ def switched_off_in(file: str) -> frozenset[str]:
         return frozenset()
     options = (told and told.python) or {}
     return frozenset(name for name, values in options.items() if not values.get("enabled", True))
+
+
+class ContextThreads(concurrent.futures.ThreadPoolExecutor):
+    """A thread pool whose jobs run in the context of their submitter."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        """Schedule `fn` in a copy of the current context."""
+        return super().submit(contextvars.copy_context().run, fn, *args, **kwargs)
+
+
+class Namespace:
+    """A module with some names replaced, for one importer only: other importers keep the original names."""
+
+    def __init__(self, module: Any, **replaced: Any) -> None:
+        self._module = module
+        self.__dict__.update(replaced)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def with_context_threads(futures: Any) -> Namespace:
+    """The module `concurrent` for one library, with thread pools that keep the context."""
+    return Namespace(futures, futures=Namespace(futures.futures, ThreadPoolExecutor=ContextThreads))
+
+
+def with_context_executor(asyncio: Any) -> Namespace:
+    """The module `asyncio` for one library, with `run_in_executor` that keeps the context."""
+
+    def get_running_loop() -> Namespace:
+        loop = asyncio.get_running_loop()
+
+        def run_in_executor(executor: Any, function: Callable[..., Any], *args: Any) -> Any:
+            return loop.run_in_executor(executor, contextvars.copy_context().run, function, *args)
+
+        return Namespace(loop, run_in_executor=run_in_executor)
+
+    return Namespace(asyncio, get_running_loop=get_running_loop)

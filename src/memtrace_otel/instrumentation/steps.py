@@ -40,12 +40,12 @@ Step = Generator[None, Any, None]
 StepFunction = Callable[[Any], Step]
 
 RECORDED: ContextVar[bool] = ContextVar("memtrace_store_is_recorded", default=False)
-"""Whether an instrumented memory system records what happens in its store: an instrumented store leaves that to it.
-The steps of the memory system carry the variable."""
+"""Whether an instrumented memory system records the operations of its store: an instrumented store then records none.
+The steps of the memory system set the variable."""
 
 
 class Owner(Protocol):
-    """What a step asks of the patches that it belongs to."""
+    """The attributes of patches that a step reads."""
 
     tracer: Tracer
     system: str
@@ -78,13 +78,13 @@ class Call(Generic[PatchesT]):
         return f"{self.wrapped.__module__}.{self.wrapped.__qualname__}"
 
     def arguments(self) -> Mapping[str, Any]:
-        """Arguments by parameter name, defaults included; only the keyword ones when they do not fit the signature."""
+        """Arguments by parameter name, with defaults; only keyword arguments if they do not fit the signature."""
         function = getattr(self.wrapped, "__func__", None)
         bound_to = () if function is None else (getattr(self.wrapped, "__self__", None),)
         try:
             bound = _signature(function or self.wrapped).bind(*bound_to, *self.args, **self.kwargs)
         except TypeError:
-            return dict(self.kwargs)  # the call itself will raise the same, better
+            return dict(self.kwargs)  # the call itself raises the same error
         bound.apply_defaults()
         return {**bound.arguments, **bound.arguments.get("kwargs", {})}
 
@@ -119,22 +119,22 @@ class Call(Generic[PatchesT]):
         return made
 
     def begin(self, operation: Operation, on_error: Callable[[], None] | None = None) -> None:
-        """Start an operation that ends with this call; `on_error` records what can be told of a call that raised."""
+        """Start an operation that ends with this call; `on_error` records the inputs of a call that raised."""
         operation.start()
         self.operations.append(operation)
         self._on_error = on_error or self._on_error
 
     def detach(self, operation: Operation) -> None:
-        """Let an operation outlive the call: its owner ends it (a stream whose text comes later)."""
+        """Let an operation outlive the call: the caller of `detach` ends the operation (a stream)."""
         operation.leave()
         self.operations.remove(operation)
 
     def hand_out(self, result: object) -> None:
-        """Give the program `result`, a transparent proxy of what the call returned."""
+        """Return `result`, a transparent proxy of the returned value, to the program."""
         self._handed = (result,)
 
     def result(self, returned: Any) -> Any:
-        """What the program gets."""
+        """The value for the program."""
         return self._handed[0] if self._handed else returned
 
     def carry(self, variable: ContextVar[T], value: T) -> None:
@@ -142,10 +142,9 @@ class Call(Generic[PatchesT]):
         self._carried.append((variable, variable.set(value)))
 
     def enter(self, group: str, of: object = None) -> bool:
-        """Mark this call's object, or the one that it works `of`, as inside `group` until the call ends; False when an
-        outer call has done so.
+        """Mark the object of this call, or `of`, as inside `group` until the call ends; False inside such a call.
 
-        For methods that call one another (an `add_documents` that calls `add_texts`): the outermost one is recorded.
+        For methods that call each other (`add_documents` calls `add_texts`): the outermost call is recorded.
         """
         place, inside = (group, id(self.instance if of is None else of)), _inside.get()
         if place in inside:
@@ -154,9 +153,9 @@ class Call(Generic[PatchesT]):
         return True
 
     def end(self, error: BaseException | None) -> None:
-        """Give the context back and end what was opened, newest first."""
+        """Reset the context variables and end the operations, newest first."""
         for variable, token in reversed(self._carried):
-            with guard("step.context"), suppress(ValueError):  # in another context there is nothing to give
+            with guard("step.context"), suppress(ValueError):  # another context has no value to reset
                 variable.reset(token)
         if error is not None and self._on_error is not None:
             with guard("step.error"):
@@ -165,7 +164,7 @@ class Call(Generic[PatchesT]):
             operation.end(error)
 
     def fail(self) -> None:
-        """Say on the open operations that our own code failed while recording them."""
+        """Mark the open operations: the step failed while recording them."""
         for operation in self.operations:
             operation.mark(Incomplete.GUARD)
 
@@ -243,7 +242,7 @@ def _finish(running: Step | None, shield: guard, call: Call[Any], result: object
 
 @lru_cache(maxsize=512)
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether calls give coroutines, if need be through a plain function around the coroutine function."""
+    """Whether calls return coroutines, also through a plain function around a coroutine function."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inspect.unwrap(function))
 
 

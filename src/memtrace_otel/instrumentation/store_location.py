@@ -1,4 +1,4 @@
-"""Where a store, client, checkpointer or graph keeps its data: two places are two memories, whatever their names."""
+"""Locations of stores, clients, checkpointers and graphs: equal names in two locations are two memories."""
 
 from __future__ import annotations
 
@@ -18,42 +18,46 @@ from weakref import finalize
 _CLIENTS = ("_async_engine", "_client", "_aclient", "client", "conn", "db")
 _IN_MEMORY = (("langgraph.store.memory", "InMemoryStore"), ("langgraph.checkpoint.memory", "InMemorySaver"))
 _PLAIN = (dict, defaultdict, OrderedDict, list, set, deque, bool, int, float, type(None), type(Lock()), type(RLock()))
-"""What reaches nothing outside of the object that holds it."""
+"""Types of attributes of objects that keep all data in themselves."""
 
 
 class ObjectNames:
-    """A name for every object, as long as it lives. Objects are told apart by identity: equal ones are not the same.
+    """Names of objects, by identity, for the lifetime of each object.
 
-    Without a lock: a finalizer of the program may ask for a name while its thread is in here.
+    No lock: a finalizer of the program may call `name` while its thread is inside.
     """
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
 
     def name(self, value: Any, new: str = "") -> str:
-        """The name of this object, '' for one whose end nobody is told of; `new` is the name of one that has none yet
-        (made up if empty)."""
+        """The name of an object, '' for a type without weak references.
+
+        `new` is the name of a new object; '' makes a random name.
+        """
         known = self._names.get(id(value))
         if known is not None:
             return known
         try:
-            finalize(value, self._names.pop, id(value), None).atexit = False  # twice, if two threads ask, is no harm
+            finalize(value, self._names.pop, id(value), None).atexit = False  # two threads may register two finalizers
         except TypeError:
             return ""
         return self._names.setdefault(id(value), new or secrets.token_hex(8))
 
 
 class Places:
-    """The place of each holder, asked once: a name may be relative, and the program may move to another folder."""
+    """The location of each holder, found once: a path may be relative, and the program may change its folder."""
 
     def __init__(self) -> None:
         self._known: dict[int, str] = {}
         self._objects = ObjectNames()
 
     def of(self, holder: Any) -> str:
-        """The real path of a local file or folder, alike in every process; a name of its own for what lives in an
-        object of this process; '' where nothing tells, as for most servers (they go by several addresses). No
-        credentials."""
+        """The location of a holder, without credentials.
+
+        The real path of a local file or folder, equal in all processes; a random name for data in an object of this
+        process; '' if unknown, as for most servers (a server has several addresses).
+        """
         known = self._known.get(id(holder))
         if known is not None or holder is None:
             return known or ""
@@ -73,7 +77,7 @@ class Places:
 
 
 def _keepers(holder: Any) -> Iterator[Any]:
-    """Who may say where it is kept: the client or connection of a holder, what that is a face of, the holder."""
+    """Objects that may know the location: the client or connection of a holder, the client inside it, the holder."""
     for name in _CLIENTS:
         client = _own(holder, name)
         if client is not None:
@@ -82,18 +86,18 @@ def _keepers(holder: Any) -> Iterator[Any]:
 
 
 def _path_of(keeper: Any) -> str | None:
-    """Path or database of what is kept outside, '' for what lives in this object, None when it does not say."""
+    """Path or database of a keeper, '' for data in the object itself, None if unknown."""
     if _in_memory(keeper):
         return ""
     looks = (_qdrant, _chroma, _kuzu, _sqlalchemy, _sqlite, _aiosqlite, postgresql_of)
     try:
         return next((path for look in looks if (path := look(keeper)) is not None), None)
-    except Exception:  # it only looks like one of these
+    except Exception:  # only similar to one of these types
         return None
 
 
 def _own(holder: Any, name: str) -> Any:
-    """An attribute of the object itself, None without one: a property might connect to a server."""
+    """An attribute of the object itself, None without one. No property is called: it may connect to a server."""
     for attributes in (getattr(holder, "__dict__", None), getattr(holder, "__pydantic_private__", None)):
         if isinstance(attributes, dict) and name in attributes:
             return cast(dict[str, Any], attributes)[name]
@@ -101,8 +105,8 @@ def _own(holder: Any, name: str) -> Any:
 
 
 def _in_memory(keeper: Any) -> bool:
-    """LangGraph's own in-memory classes and those derived from them; stores around a dict, as the chat store of
-    LlamaIndex and the vector store of LangChain; objects that hold nothing but containers. Imports nothing."""
+    """Whether data are in the object: in-memory classes of LangGraph, stores around a dict (LlamaIndex chat store,
+    LangChain vector store), objects with containers only. Imports nothing."""
     classes = (getattr(sys.modules.get(module), name, None) for module, name in _IN_MEMORY)
     if any(isinstance(made, type) and isinstance(keeper, made) for made in classes):
         return True
@@ -118,7 +122,7 @@ def _qdrant(keeper: Any) -> str | None:
 
 def _chroma(keeper: Any) -> str | None:
     kind = type(cast(object, keeper))
-    if not callable(getattr(kind, "get_settings", None)):  # a client of anything may answer to any name
+    if not callable(getattr(kind, "get_settings", None)):  # some clients have every attribute
         return None
     settings = keeper.get_settings()
     host, port = getattr(settings, "chroma_server_host", None), getattr(settings, "chroma_server_http_port", None)
@@ -136,14 +140,14 @@ def _kuzu(keeper: Any) -> str | None:
 
 
 def _sqlalchemy(keeper: Any) -> str | None:
-    """An engine, or a store that is told the address of a database and makes its engine later."""
+    """An engine, or a store with the address of a database that makes its engine later."""
     sqlalchemy, asyncio = sys.modules.get("sqlalchemy"), sys.modules.get("sqlalchemy.ext.asyncio")
     if sqlalchemy is None or asyncio is None:
         return None
     url = keeper.url if isinstance(keeper, asyncio.AsyncEngine) else _own(keeper, "async_database_uri")
     try:
         address = sqlalchemy.make_url(url)
-    except Exception:  # none
+    except Exception:  # no address
         return None
     if address.get_backend_name() != "sqlite":
         return None
@@ -154,7 +158,7 @@ def _sqlite(connection: Any) -> str | None:
     if not isinstance(connection, sqlite3.Connection):
         return None
     cursor = sqlite3.Cursor(connection)
-    cursor.row_factory = None  # whatever the connection makes of its rows
+    cursor.row_factory = None  # the connection may have a row factory
     try:
         rows = cast(list[tuple[int, object, str | bytes]], cursor.execute("PRAGMA database_list").fetchall())
     except sqlite3.Error:  # closed, or of another thread
@@ -163,7 +167,7 @@ def _sqlite(connection: Any) -> str | None:
 
 
 def _aiosqlite(connection: Any) -> str | None:
-    connector = getattr(connection, "_connector", None)  # its thread alone may ask the connection itself
+    connector = getattr(connection, "_connector", None)  # only its thread may use the connection
     if not inspect.isfunction(connector):
         return None
     database = inspect.getclosurevars(connector).nonlocals.get("database")
@@ -172,8 +176,10 @@ def _aiosqlite(connection: Any) -> str | None:
 
 
 def postgresql_of(connection: Any) -> str | None:
-    """Host, port and name of the database that a connection or connection pool of psycopg 3 is for, None for others. A
-    pool says what it was told, with libpq's defaults; no socket is opened and nobody waited for."""
+    """Host, port and name of the database of a connection or pool of psycopg 3, None for others.
+
+    The location of a pool is that of its settings, with the defaults of libpq. No socket is opened.
+    """
     try:
         told: Any = getattr(connection, "info", None)
         if isinstance(getattr(told, "dbname", None), str):
@@ -186,12 +192,12 @@ def postgresql_of(connection: Any) -> str | None:
         defaults = {row.keyword.decode(): row.val.decode() for row in pq.Conninfo.get_defaults() if row.val}
         host, port, name, user = (given.get(key) or defaults.get(key) for key in ("host", "port", "dbname", "user"))
         return _database(host, port, name or user)
-    except Exception:  # closed, or a connection that only looks like one of psycopg
+    except Exception:  # closed, or only similar to psycopg
         return None
 
 
 def _database(host: object, port: object, name: object) -> str:
-    """A socket's folder is no host: on it the port tells the server."""
+    """A location as JSON. The folder of a socket is no host; the port identifies the server."""
     server = str(host or "")
     return json.dumps(["postgresql", "" if server.startswith(("/", "@")) else server, str(port), str(name)])
 

@@ -16,9 +16,8 @@ from opentelemetry.trace import StatusCode
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, drops
 from memtrace_otel.capture.guard import drops_by_system
-from memtrace_otel.instrumentation.base import Patches
+from memtrace_otel.instrumentation.base import ContextThreads, Patches
 from memtrace_otel.instrumentation.steps import Call, Step, StepFunction, observed
-from memtrace_otel.instrumentation.threads import ContextThreads
 from memtrace_otel.semconv import OpKind
 from tests.conftest import Recording
 

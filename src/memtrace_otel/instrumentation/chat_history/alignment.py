@@ -1,4 +1,4 @@
-"""Which messages of a known conversation a prompt repeats, and which it has dropped."""
+"""Alignment of a prompt with a known conversation: the repeated and the dropped messages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The conversations of this process: which earlier reply a prompt continues.
+"""The conversations of this process, and the search for the reply that a prompt continues.
 
-A chat API has no memory, so every call repeats what the application wants remembered. A prompt continues the
-conversation as of the newest reply that it repeats. Such a state never changes: calls that continue one state at the
-same time do not see each other.
+A chat API has no memory, so every call repeats the history. A prompt continues the state of the conversation after the
+newest reply that the prompt repeats. A state never changes: concurrent calls that continue one state are branches.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def begin(request: Request) -> Conversation:
 
 
 def remember(conversation: Conversation, reply: Sequence[Entry], request: Request, reply_id: str) -> None:
-    """Keep the state after a reply, by everything that the next request may have of the reply."""
+    """Keep the state after a reply, by the id, the messages and the conversation name of the reply."""
     user = conversation.user or request.user
     conversation = replace(conversation, entries=conversation.entries[-_ENTRIES:], user=user)
     found_by = [*(entry.key for entry in reply), *[_NEWEST] * bool(request.conversation)]
@@ -120,7 +119,7 @@ def remember(conversation: Conversation, reply: Sequence[Entry], request: Reques
 
 
 def continue_first(conversation: Conversation) -> bool:
-    """Note that a call continues this state. Returns whether no other call has: later ones are branches."""
+    """Note that a call continues this state. Returns whether the call is the first; later calls are branches."""
     with _lock:
         known = _known.get(conversation.state)
         if known is not None:

@@ -1,4 +1,4 @@
-"""The inputs of a model call: what its prompt holds of the searches, answers and history of its turn."""
+"""The inputs of a model call: the searches, answers and history of the turn that the prompt repeats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUOTATION_MARKS = "\"'`*"
 
 
 class Inputs:
-    """The prompt of a model call, and what its turn held when the call began.
+    """The prompt of a model call, and the turn at the start of the call.
 
     `prompt` is the text of all messages, `trace` the id of the trace around the call ('' for none). `recorded` is the
     span of another instrumentation for the same call.

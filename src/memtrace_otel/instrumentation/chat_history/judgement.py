@@ -1,4 +1,4 @@
-"""Tell a judging model call from an answering one, and read what it decided."""
+"""Judge calls: whether a prompt asks for a judgement, and the judgement in a reply."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JUDGING = re.compile(
     r"|评估|评判|评价|评分|判断|評価|判定|採点|평가",
     re.IGNORECASE,
 )
-"""How a prompt says that it wants a judgement."""
+"""Words of a prompt that ask for a judgement."""
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _STATEMENTS = re.compile(r"[.:;,!\n]|\s[-\u2013\u2014]\s")
 _MAX_REPLY = 20_000
@@ -35,7 +35,7 @@ _MAX_PROMPT = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a judge said: a label ('' when it gave none), a score, and why."""
+    """A judgement: a label ('' without one), a score and an explanation."""
 
     label: str = ""
     score: float | None = None
@@ -43,10 +43,10 @@ class Judgement:
 
 
 def parse_judgement(reply: str) -> Judgement | None:
-    """Read a judgement from a model's reply, None when it is not one.
+    """Read a judgement from a reply, None if the reply is no judgement.
 
     Accepted: a JSON object (alone or within text) with a label, a correct/passed flag or a score, or a reply whose
-    first statement or last line is nothing but a label of the conventions ("Wrong, she ...", not "This is not right").
+    first statement or last line is only a label of the conventions ("Wrong, she ...", not "This is not right").
     """
     if not reply or len(reply) > _MAX_REPLY:
         return None
@@ -63,7 +63,7 @@ def parse_judgement(reply: str) -> Judgement | None:
 
 
 def _leading_label(reply: str) -> str:
-    """The label that a reply begins with: "WRONG", "Incorrect. She ...", "Verdict: correct"."""
+    """The label at the start of a reply: "WRONG", "Incorrect. She ...", "Verdict: correct"."""
     first, *rest = _STATEMENTS.split(reply.strip(), maxsplit=2)
     return _label(rest[0]) if rest and _folded(first) in _LABEL_KEYS else _label(first)
 
@@ -83,7 +83,7 @@ def _from_object(value: Mapping[str, Any]) -> Judgement | None:
 
 
 def _label(text: str) -> str:
-    """The label that a whole text is ('NOT RELEVANT.' is `not_relevant`), '' when it says anything else."""
+    """The label of a text ('NOT RELEVANT.' is `not_relevant`), '' for another text."""
     folded = _folded(text)
     return folded if folded in _LABELS else ""
 
@@ -97,17 +97,19 @@ def _is_number(value: object) -> bool:
 
 
 def asks_to_judge(prompt: str, *quoted: str) -> bool:
-    """Tell whether a prompt wants a judgement, whatever the texts say that it quotes. One that only quotes an answer is
-    a chat that goes on: "True or false: ...?" may well be answered "False"."""
+    """Whether a prompt asks for a judgement, outside the `quoted` texts.
+
+    A prompt that only quotes an answer continues a chat: "True or false: ...?" has the answer "False".
+    """
     for text in sorted(quoted, key=len, reverse=True):
         prompt = prompt.replace(text.strip(), " ") if text.strip() else prompt
     return bool(_JUDGING.search(prompt[:_MAX_PROMPT]))
 
 
 def expected_answer(prompt: str) -> str:
-    """Find the expected answer in a judge's prompt by MEMTRACE_JUDGE_EXPECTED, '' when it names none."""
+    """The expected answer in the prompt of a judge, by MEMTRACE_JUDGE_EXPECTED; '' without one."""
     try:
         found = re.search(settings.JUDGE_EXPECTED.read(), prompt[:_MAX_PROMPT])
         return found.group("expected").strip().strip("\"'") if found else ""
-    except (re.error, IndexError):  # the user's pattern is broken or lacks its group
+    except (re.error, IndexError):  # the pattern of the user is invalid or lacks the group
         return ""

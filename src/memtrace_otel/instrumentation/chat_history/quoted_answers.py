@@ -1,7 +1,7 @@
-"""Answers of earlier calls of the turn that a prompt quotes: summaries of documents, for the call that joins them.
+"""Quoted answers: earlier answers of the turn in a prompt, such as summaries of documents for a final answer.
 
-Only the words of such an answer identify it. So the answer must be long, and its own prompt must not hold the same
-words (a template, a formula). System messages quote no answers.
+Only its words identify a quoted answer. So the answer must be long, and its own prompt must not hold the words (a
+template, a formula). System messages quote no answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _END = 64
 
 
 class QuotedAnswers(NamedTuple):
-    """The answers that a prompt quotes, without those that it repeats as a written chat.
+    """The answers that a prompt quotes, except those in a written chat.
 
     `whole`: all answers were looked for. `certain`: no choice between equal ones. `known`: the origin of each quoted
     answer is known."""

@@ -11,11 +11,10 @@ from typing import Any
 
 from opentelemetry.trace import Tracer
 
-from memtrace_otel.instrumentation.base import MemoryInstrumentor, Points
+from memtrace_otel.instrumentation.base import MemoryInstrumentor, Points, with_context_executor, with_context_threads
 from memtrace_otel.instrumentation.llamaindex import agents, answers, blocks, ingestion, memory, retrieval, stores
 from memtrace_otel.instrumentation.llamaindex.state import LlamaIndexPatches
 from memtrace_otel.instrumentation.steps import StepFunction
-from memtrace_otel.instrumentation.threads import with_context_executor, with_context_threads
 
 __all__ = ["LlamaIndexInstrumentor"]
 

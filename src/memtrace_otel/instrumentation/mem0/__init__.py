@@ -11,11 +11,10 @@ from typing import Any
 
 from opentelemetry.trace import Tracer
 
-from memtrace_otel.instrumentation.base import MemoryInstrumentor
+from memtrace_otel.instrumentation.base import MemoryInstrumentor, with_context_threads
 from memtrace_otel.instrumentation.mem0 import client, extraction, graph, memory, stores, writes
 from memtrace_otel.instrumentation.mem0.state import Mem0Patches
 from memtrace_otel.instrumentation.steps import StepFunction
-from memtrace_otel.instrumentation.threads import with_context_threads
 
 __all__ = ["Mem0Instrumentor"]
 

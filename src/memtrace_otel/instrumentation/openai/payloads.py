@@ -21,15 +21,15 @@ from memtrace_otel.model import content_digest
 _CHAT, _RESPONSES = "/chat/completions", "/responses"
 _COMPACTION = "compaction"
 _TEXTS = ("text", "refusal", "stdout", "stderr")
-"""Fields of a part of a content, or of a tool's output, that are its text."""
+"""Text fields of a part of a content or of a tool output."""
 _ARGUMENTS = ("arguments", "input", "action", "actions", "operation")
-"""Fields of a tool call that say what is asked of the tool, by the kind of the call."""
+"""Fields of a tool call with its arguments, by the kind of the call."""
 _TOKENS = "_tokens"
 _CONVERSATION_KEYS = ("conversation_id", "thread_id", "session_id")
 
 
 def read_request(options: object) -> Request | None:
-    """Read the options of an HTTP request of the package, None when it asks no model for a reply."""
+    """Read the options of an HTTP request of the package, None if the request calls no model."""
     url, body = str(get(options, "url") or "").partition("?")[0], get(options, "json_data")
     if not url.endswith((_CHAT, _RESPONSES)) or str(get(options, "method")).lower() != "post":
         return None
@@ -61,7 +61,7 @@ def _conversation(values: Mapping[str, Any]) -> str:
 
 
 def _items(values: Mapping[str, Any]) -> list[object]:
-    """What a request gives to the model, its instructions first."""
+    """The input of a model, its instructions first."""
     given = values.get("messages", values.get("input"))
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
@@ -74,7 +74,7 @@ def _messages(items: Sequence[object]) -> list[Message]:
 
 
 def _is_text(item: object) -> bool:
-    """Whether all parts of a message or of a tool's output are text: images, sounds and files are not."""
+    """Whether all parts of a message or of a tool output are text: no images, sounds or files."""
     parts = get(item, "output" if _is_output(item) else "content")
     if not isinstance(parts, list | tuple):
         return not isinstance(parts, Mapping)
@@ -83,14 +83,14 @@ def _is_text(item: object) -> bool:
 
 def _message(item: object) -> Message:
     """One item of `messages` (chat) or `input` (responses)."""
-    unnamed = "tool" if _is_output(item) else "assistant"  # items that are no message have no role
+    unnamed = "tool" if _is_output(item) else "assistant"  # only messages have a role
     role, id = str(get(item, "role") or unnamed), str(get(item, "id") or "")
     answers = str(get(item, "call_id" if _is_output(item) else "tool_call_id") or "")
     return Message(role, "\n".join(filter(None, _part(item))), id, get(item, "type") == _COMPACTION, answers)
 
 
 def _part(item: object) -> Part:
-    """What a message (chat) or an item (responses) says: its text and its tool calls."""
+    """The text and the tool calls of a message (chat) or an item (responses)."""
     if _is_call(item):
         return "", call_text(*_asked(item))
     if _is_output(item):
@@ -139,9 +139,10 @@ def is_raw(result: object) -> bool:
 
 
 def choices_in(result: object) -> list[Choice]:
-    """Return what a result says: a message for each choice of a chat completion, one reply of as many messages as a
-    response has items. Nothing when there is no text and no tool call (images, raw responses). What a tool gave that
-    the model's side ran is no reply."""
+    """The replies in a result: one for each choice of a chat completion, one with a message per item of a response.
+
+    Empty without a text and a tool call (images, raw responses). Outputs of tools run by the provider are left out.
+    """
     output = get(result, "output")
     if isinstance(output, list):
         return choices_of([_part(item) for item in cast(list[object], output) if not _is_output(item)])
@@ -174,19 +175,19 @@ def _choices(result: object) -> Sequence[object]:
 
 
 def _said(message: object) -> str:
-    """The text of a message: what it says, or why it says nothing."""
+    """The text of a message: its content and its refusal."""
     return "\n".join(filter(None, (_text(get(message, "content")), _text(get(message, "refusal")))))
 
 
 def _calls(message: object) -> list[object]:
-    """The tool calls of a chat message; `function_call` is what they were before they were several."""
+    """The tool calls of a chat message; `function_call` is the older field for one call."""
     several, one = get(message, "tool_calls"), get(message, "function_call")
     calls = cast(Sequence[object], several) if isinstance(several, list | tuple) else ()
     return [*calls, one] if one else [*calls]
 
 
 def _asked(call: object) -> tuple[str, str]:
-    """Name and arguments of a tool call: of the part that holds them (chat), or of the item itself (responses)."""
+    """Name and arguments of a tool call, of its part (chat) or of the item itself (responses)."""
     asked = get(call, "function") or get(call, "custom") or call
     arguments = next((value for key in _ARGUMENTS if (value := get(asked, key))), "")
     if not isinstance(arguments, str):
@@ -196,7 +197,7 @@ def _asked(call: object) -> tuple[str, str]:
 
 
 def _given(value: Any) -> object:
-    """What was given of a record of the package: those who repeat it may have nulls for what was not there."""
+    """The set fields of a record of the package: programs that repeat a record may add nulls."""
     if hasattr(value, "model_dump"):
         value = value.model_dump(mode="json", exclude_unset=True)
     if isinstance(value, Mapping):
@@ -206,7 +207,7 @@ def _given(value: Any) -> object:
 
 
 def _is_call(item: object) -> bool:
-    """Whether the application is to answer this: what the model's side called itself has no `call_id`."""
+    """Whether the application runs this tool call: calls that the provider runs have no `call_id`."""
     return str(get(item, "type")).endswith("_call") and bool(get(item, "call_id"))
 
 

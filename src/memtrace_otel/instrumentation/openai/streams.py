@@ -23,7 +23,7 @@ Done = Callable[[ModelReply, BaseException | None], None]
 
 
 class _Collector:
-    """The text seen so far; `done` is called once: at the end of the stream, its closing, its error or its disposal."""
+    """The text so far. `done` is called once, when the stream ends, closes, raises or is garbage-collected."""
 
     def __init__(self, done: Done) -> None:
         self._done, self._ended = done, False
@@ -52,11 +52,11 @@ class _Collector:
             known = self._calls.get((choice, index), ("", ""))
             if len(known[1]) < _MAX_CHUNKS:
                 self._calls[choice, index] = (known[0] + name, known[1] + arguments)
-        if get(chunk, "type") in _LAST:  # whoever else records the call ends its span here
+        if get(chunk, "type") in _LAST:  # other instrumentations end their span here
             self.end(whole=len(self._texts) < _MAX_CHUNKS)
 
     def end(self, error: BaseException | None = None, *, whole: bool = False) -> None:
-        """Report what was said, once."""
+        """Report the reply, once."""
         if self._ended:
             return
         self._ended = True
@@ -80,7 +80,7 @@ class _Collector:
 
 
 class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument]
-    """A sync or async stream that reports its whole text when it has ended; in all else the stream itself."""
+    """A proxy of a sync or async stream that reports its whole text at the end."""
 
     _self_stream: Any
     _self_collector: _Collector
@@ -135,7 +135,7 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
 
 
 class ObservedRaw(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument]
-    """A raw response whose stream is observed from when the program parses it."""
+    """A raw response whose stream is observed after the program has parsed the response."""
 
     _self_response: Any
     _self_collector: _Collector
@@ -154,7 +154,7 @@ class ObservedRaw(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgume
 
 
 def observed(result: object, done: Done) -> Any:
-    """The result of a streaming request, sync or async, observed; None when it is neither a stream nor raw."""
+    """An observed proxy of the result of a streaming request; None for other results."""
     kind = ObservedStream if _is_stream(result) else ObservedRaw if is_raw(result) else None
     return kind and kind(result, _Collector(done))
 
