@@ -210,7 +210,12 @@ def test_a_server_that_is_killed_while_it_sends_looks_when_it_is_back(
         wait_for(lambda: len(shown(backend, wanted, told)[failing]) == 2, "the verdicts of both requests arrived")
         assert unsent(database, endpoint, wanted)
         again = Serving(database, endpoint, *look)
-        wait_for(lambda: not unsent(database, endpoint, wanted), "the server knows that every verdict is sent")
+
+        def sent() -> bool:
+            spans = own_spans(database)
+            return len(spans[failing]) == ANSWERS and not unsent(database, endpoint, spans)
+
+        wait_for(sent, "every verdict is there, and the server knows that all are sent")
         again.terminate()
     wanted = own_spans(database)
     assert shown(backend, wanted, told) == wanted
