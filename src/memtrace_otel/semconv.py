@@ -130,7 +130,6 @@ class Incomplete(StrEnum):
     TRUNCATED = "truncated"
     REDACTED = "redacted"  # written as `redacted:<rule>`: something was removed before a content left the process
     WITHHELD = "withheld"  # a content was not let out, because its redaction failed
-    NOT_STORED = "not_stored"  # a content did not find place in the queue of the content store
     UNSERIALISABLE = "unserialisable"
     UNKNOWN_ORIGIN = "unknown_origin"
     UNKNOWN_TURN = "unknown_turn"  # an answer outside any span, after searches that nothing joins to their answers

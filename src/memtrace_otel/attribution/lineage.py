@@ -21,7 +21,7 @@ from memtrace_otel.semconv import READING_KINDS, Action, Incomplete, OpKind, Ref
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
 _HELD_KINDS = RECORD_KINDS | {RefKind.FACT}
-_NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED, Incomplete.REDACTED, Incomplete.NOT_STORED})
+_NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED, Incomplete.REDACTED})
 _MISSING = ("missing",)
 _LACKING = frozenset({Incomplete.LOST_SPANS, Incomplete.BOUNDED})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,10 @@ from memtrace_otel import settings
 if TYPE_CHECKING:  # loaded only when content capture is on
     from memtrace_otel.capture.redact import Callback, Redaction
 
-_MOST_SYSTEMS = 256  # programs make up names of systems
-
 
 @dataclass(frozen=True, slots=True)
 class CaptureConfig:
-    """What capture may put on a span and how much of it. Sizes are bytes.
+    """The content switch and the limits of spans. Sizes are bytes.
 
     Every content that leaves the process has gone through `redaction`.
     """
@@ -30,18 +28,6 @@ class CaptureConfig:
     origin_entries: int
     record_origin: bool = False
     redaction: Redaction | None = None
-    system: str = ""
-    """The memory system of the contents, for the counts of drops."""
-    _of_systems: dict[str, CaptureConfig] = field(default_factory=dict[str, "CaptureConfig"], compare=False, repr=False)
-
-    def of(self, system: str) -> CaptureConfig:
-        """This configuration for the contents of one memory system."""
-        known = self._of_systems.get(system)
-        if known is None:
-            if len(self._of_systems) >= _MOST_SYSTEMS:
-                return self
-            known = self._of_systems[system] = replace(self, system=system)
-        return known
 
 
 _current: CaptureConfig | None = None
@@ -57,7 +43,7 @@ def config() -> CaptureConfig:
 
 
 def read_config() -> CaptureConfig:
-    """Look up the settings; values that make no sense fall back to their defaults."""
+    """Read the settings; invalid values fall back to their defaults."""
     content = settings.captures_content()
     return CaptureConfig(
         content=content,

@@ -64,7 +64,7 @@ def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
         return Described(digest(text, limits), size)
     key = limits.digest_key
     if limits.redaction is not None:
-        may_leave, why = limits.redaction.apply(may_leave, limits.preview_bytes, limits.system)
+        may_leave, why = limits.redaction.apply(may_leave, limits.preview_bytes)
         key = key or _key_after(lambda: why, limits.redaction)
         reasons += why
     shown, cut = preview(may_leave, limits.preview_bytes)
@@ -92,7 +92,7 @@ def digest(text: str, limits: CaptureConfig) -> str:
     """
     key, rules = limits.digest_key, limits.redaction
     if rules is not None and not key:
-        key = _key_after(lambda: rules.apply(_encodable(text), limits.preview_bytes, limits.system).reasons, rules)
+        key = _key_after(lambda: rules.apply(_encodable(text), limits.preview_bytes).reasons, rules)
     return content_digest(text, key)
 
 
@@ -107,7 +107,7 @@ def show(text: str, limits: CaptureConfig, most: int = 0) -> str:
     (0: the preview limit)."""
     text = _encodable(text)
     if (rules := limits.redaction or redaction()) is not None:
-        text, _ = rules.apply(text, most or limits.preview_bytes, limits.system)
+        text, _ = rules.apply(text, most or limits.preview_bytes)
     return preview(text, most or limits.preview_bytes)[0]
 
 

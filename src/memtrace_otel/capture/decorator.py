@@ -104,7 +104,7 @@ class operation(Operation):  # used as a decorator and as a context manager
     def __enter__(self) -> Operation:
         if self._recipe is not None:
             why = "`inputs` and `output` are for decorated functions; in a `with` use read and wrote"
-            note_misuse("inputs", why, self.system)
+            note_misuse("inputs", why)
         return super().__enter__()
 
     def __call__(self, function: F) -> F:
@@ -305,7 +305,7 @@ class _Call:
             return
         if isinstance(result, Awaitable | Iterator | AsyncIterator):  # somebody else's to consume
             why = "a function that is no coroutine or generator function returned one: no output known"
-            note_misuse("output", why, self.operation.system)
+            note_misuse("output", why)
             self.operation.mark(Incomplete.UNSERIALISABLE)
             return
         values = _items(result)
@@ -336,7 +336,7 @@ class _Call:
             self._made(item, self._each[self._yielded - 1 : self._yielded] or None)
         else:
             self.operation.mark(Incomplete.BUDGET)
-            note_drop("variables", system=self.operation.system)
+            note_drop("variables")
 
     @property
     def _finds(self) -> bool:

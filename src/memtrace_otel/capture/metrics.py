@@ -1,15 +1,15 @@
-"""Metrics of capture itself: counts are plain integers, which observable instruments read when collected."""
+"""Metrics of capture: integers in memory, which observable instruments read."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.fork import after_fork
-from memtrace_otel.capture.guard import drops, drops_by_system
+from memtrace_otel.capture.guard import drops
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.version import __version__
 
@@ -35,8 +35,9 @@ _duration: Histogram | None = None
 class Pipeline(Protocol):
     """The span processor, as far as the metrics need it."""
 
-    def waiting_by_system(self) -> Counter[str]:
-        """Spans in memory that are not exported yet, by memory system; '' for other spans."""
+    @property
+    def waiting(self) -> int:
+        """Spans in memory that are not exported yet."""
         ...
 
     @property
@@ -105,20 +106,16 @@ def publish(provider: MeterProvider | None = None) -> Histogram:
     ):
         meter.create_observable_counter(name, [_observed(_by(semconv.SYSTEM, tally))], "{operation}", text)
     meter.create_observable_counter(
-        semconv.METRIC_DROPS, [_observed(_dropped)], "{item}", "What capture lost, by reason and memory system."
+        semconv.METRIC_DROPS,
+        [_observed(_by(semconv.DROP_REASON, drops))],
+        "{item}",
+        "Items that capture lost, by reason.",
     )
-    meter.create_observable_up_down_counter(
-        semconv.METRIC_QUEUE,
-        [_observed(_waiting)],
-        "{span}",
-        "Spans in memory that are not exported yet, by memory system.",
-    )
-    meter.create_observable_up_down_counter(
-        semconv.METRIC_SPOOL,
-        [_observed(lambda: [({}, sum(pipeline.spooled_bytes for pipeline in list(pipelines)))])],
-        "By",
-        "Encoded spans on disk that are not exported yet.",
-    )
+    for name, field, unit, text in (
+        (semconv.METRIC_QUEUE, "waiting", "{span}", "Spans in memory that are not exported yet."),
+        (semconv.METRIC_SPOOL, "spooled_bytes", "By", "Encoded spans on disk that are not exported yet."),
+    ):
+        meter.create_observable_up_down_counter(name, [_observed(_sum_of(field))], unit, text)
     _duration = meter.create_histogram(
         semconv.METRIC_OPERATION_DURATION,
         "s",
@@ -128,27 +125,8 @@ def publish(provider: MeterProvider | None = None) -> Histogram:
     return _duration
 
 
-def _dropped() -> Iterable[tuple[dict[str, str], int]]:
-    """Drops by reason and system, and by reason alone where no system is known."""
-    unknown, known = Counter(drops), list(drops_by_system.items())
-    for (reason, system), amount in known:
-        unknown[reason] -= amount
-        yield {semconv.DROP_REASON: reason, semconv.SYSTEM: system}, amount
-    yield from (({semconv.DROP_REASON: reason}, amount) for reason, amount in unknown.items() if amount > 0)
-
-
-_waited: set[str] = {""}
-"""Systems whose spans have waited: an empty queue reports 0 for them."""
-
-
-def _waiting() -> Iterable[tuple[dict[str, str], int]]:
-    waiting = sum((pipeline.waiting_by_system() for pipeline in list(pipelines)), Counter[str]())
-    if len(_waited) < _MAX_SERIES:
-        _waited.update(waiting)
-    for system in sorted(_waited):
-        yield {semconv.SYSTEM: system} if system else {}, waiting.pop(system, 0)
-    if rest := sum(waiting.values()):
-        yield {semconv.SYSTEM: str(OpKind.OTHER)}, rest
+def _sum_of(field: str) -> Callable[[], Iterable[tuple[dict[str, str], int]]]:
+    return lambda: [({}, sum(getattr(pipeline, field) for pipeline in list(pipelines)))]
 
 
 def _by(attribute: str, tally: dict[str, int]) -> Callable[[], Iterable[tuple[dict[str, str], int]]]:

@@ -183,8 +183,6 @@ class Operation:
             if error is None:
                 self._publish()
                 self._remember()
-            elif self._unpublished:
-                _origins.doubt(self._unpublished)
         except Exception as failure:
             self._failed("operation.end", failure)
         try:
@@ -304,7 +302,7 @@ class Operation:
             text = content if type(content) is str else self._text(content)
             fed_by = None if sources is None else self._known(sources)
             if store or event_time:
-                limits = config().of(self.system)
+                limits = config()
                 store, event_time = show(store, limits), show(event_time, limits)
             self._outputs.append((ref, role, action, text, store, event_time))
             self._sources.append(fed_by)
@@ -344,7 +342,7 @@ class Operation:
         """Add a reason why this span is incomplete (`memtrace.incomplete`)."""
         if self._active:
             known = type(reason) is Incomplete
-            self._incomplete[str(reason) if known else show(str(reason), config().of(self.system))] = None
+            self._incomplete[str(reason) if known else show(str(reason), config())] = None
 
     def unmark(self, reason: str) -> None:
         """Remove a reason."""
@@ -393,26 +391,26 @@ class Operation:
 
     # --- problems ------------------------------------------------------------------------------------------------
     def _failed(self, where: str, error: Exception) -> None:
-        note_error(where, error, self.system)
+        note_error(where, error)
         self._incomplete[str(Incomplete.GUARD)] = None
 
     def _known(self, sources: Iterable[int]) -> list[int]:
         """The indices that `read` has returned; -1 is an input that could not be recorded."""
         given = list(sources)
         if given and max(given) >= len(self._inputs):
-            note_misuse("sources", f"an output of {self.system} has sources that were not read: left out", self.system)
+            note_misuse("sources", f"an output of {self.system} has sources that were not read: left out")
             self.mark(Incomplete.MALFORMED)
         return [source for source in given if 0 <= source < len(self._inputs)]
 
     def _left_out(self) -> int:
-        note_misuse("ref", f"a variable of {self.system} has no ref, `<kind>:<id>`: it is left out", self.system)
+        note_misuse("ref", f"a variable of {self.system} has no ref, `<kind>:<id>`: it is left out")
         self.mark(Incomplete.MALFORMED)
         return -1
 
     def _unknown(self, what: str, instead: str, known: Iterable[str]) -> str:
         """Replace a word that is not in the wire contract by the most general one."""
         why = f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {', '.join(known)}"
-        note_misuse(what, why, self.system)
+        note_misuse(what, why)
         return str(instead)
 
     def _text(self, content: object) -> str:
@@ -435,11 +433,11 @@ class Operation:
 
     def _shown(self, name: str, value: object) -> AttributeValue | None:
         """The part of an attribute that the span has room for, None for nothing."""
-        shown, less = admit(name, value, self._admitted, config().of(self.system))
+        shown, less = admit(name, value, self._admitted, config())
         if less is not None:
             self.mark(less)
         if shown is None:
-            note_drop("attributes", 1, self.system)
+            note_drop("attributes")
         return shown
 
     def _remember(self) -> None:
@@ -473,7 +471,7 @@ class Operation:
         return {name: value for name, value in shown.items() if name not in self._admitted and name not in given}
 
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
-        limits = config().of(self.system)
+        limits = config()
         inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
         for reason in reasons:
             self._incomplete[str(reason)] = None
@@ -485,7 +483,7 @@ class Operation:
         parts, dropped = lay_out(inputs, outputs, flow, limits, taken)
         if dropped:
             self.mark(Incomplete.BUDGET)
-            note_drop("variables", dropped, self.system)
+            note_drop("variables", dropped)
         scope: dict[str, AttributeValue] = {semconv.SCOPE: self.scope} if self.scope else {}
         attributes: dict[str, AttributeValue] = {semconv.SEQ: self._sequence, **records, **scope}
         if self._incomplete:

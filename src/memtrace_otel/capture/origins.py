@@ -21,7 +21,7 @@ Version = tuple[int, str, bool, int]
 
 
 class Reader(Protocol):
-    """What the lookup of an origin asks of the operation that reads."""
+    """An operation that looks an origin up."""
 
     def unpublished(self, key: Key) -> Version | None:
         """The newest version that the reader, or an operation around it, has written and not published."""
@@ -36,7 +36,6 @@ reader_here: ContextVar[Reader | None] = ContextVar("memtrace_current_operation"
 """The operation that is current in this context."""
 
 _EQUAL_TEXTS = 4096
-_FAILED = 4096
 _count = itertools.count()
 
 
@@ -53,9 +52,9 @@ def newest(one: Version | None, other: Version | None) -> Version | None:
 class OriginTable:
     """LRU map (scope, ref) -> newest version, of MEMTRACE_ORIGIN_ENTRIES entries.
 
-    It holds what operations have published. What a running one has written is found by those below it alone: it may
-    still fail. Equal texts that are made at the same time for two users are one variable here; of the last 4,096 of
-    those that only their text names the table knows, too, within which operations and traces they were written.
+    The map holds versions of operations that succeeded; versions of a running operation are found only by operations
+    below that one. Equal texts of two users are one key here. For the last 4,096 variables that only their text names,
+    the table also holds the operations and traces that wrote them.
     """
 
     def __init__(self) -> None:
@@ -63,7 +62,6 @@ class OriginTable:
         new_lock_after_fork(self)
         self._versions: OrderedDict[Key, Version] = OrderedDict()
         self._within: OrderedDict[tuple[str, Key], Version] = OrderedDict()
-        self._failed: OrderedDict[Key, Version] = OrderedDict()
 
     def wrote(self, scope: str, ref: str, origin: str, *, deleted: bool = False) -> None:
         """Remember that `origin` produced the newest version of `ref` or deleted it."""
@@ -79,21 +77,14 @@ class OriginTable:
                 for family in families:
                     _keep(self._within, (family, key), version, _EQUAL_TEXTS)
 
-    def doubt(self, tried: Mapping[Key, Version]) -> None:
-        """Add the writes of failed operations (the last 4,096): the store may have them all the same."""
-        with self._lock:
-            for key, version in tried.items():
-                _keep(self._failed, key, version, _FAILED)
-
     def find(
         self, scope: str, ref: str, *, living: bool = False, reader: Reader | None = None, by_text: bool = False
     ) -> str:
-        """Return the origin of the newest version written here that `reader` (the current operation) may know of, ''
-        when this process did not write it.
+        """Return the origin of the newest version that `reader` (by default the current operation) can know, '' for a
+        variable that this process did not write.
 
-        Of a record that was read while it lived (`living`): '' also when the newest version is a tombstone, since
-        somebody else has written it again. Of a variable that only its text names (`by_text`), the newest one of those
-        nearest to the reader.
+        `living`: the record was read, so '' also if the newest version is a deletion, because another process has
+        written the record again. `by_text`: only the text names the variable; the version nearest to the reader counts.
         """
         key, reader = (scope, ref), reader or reader_here.get()
         if reader is None:
@@ -109,14 +100,12 @@ class OriginTable:
         text: str = "",
         verbatim: bool = False,
     ) -> str:
-        """The same on a hot path, for a reader that knows of an unpublished `version`; with `families`, those nearest
-        first, of a variable that only its text names.
+        """As `find`, for a reader that knows of an unpublished `version`. `families` are those of the reader, nearest
+        first, for a variable that only its text names.
 
-        `text` is what was read. Where it is always what was written (`verbatim`), and where a later operation failed to
-        write something else: '' also when the newest version says another, since somebody has changed the record. What
-        says the words of the one that failed, and nobody's before, was written by that one."""
+        `text` is the content that was read. Where a store never changes contents (`verbatim`), '' also if the newest
+        version has another text: another process has written the record."""
         with self._lock:
-            tried = self._failed.get(key) if living and text and self._failed else None
             known = self._versions.get(key)
             if known is not None:
                 self._versions.move_to_end(key)
@@ -125,11 +114,6 @@ class OriginTable:
                 version = newest(version, next(filter(None, near), None))
         if known is not None and (version is None or (known > version and not families)):
             version = known
-        if tried is not None and (version is None or tried > version):
-            new = version is None or version[2] or version[3] != tried[3]  # else it says what was there before
-            if new and tried[3] == hash(text) and not tried[2]:
-                return tried[1]
-            verbatim = True
         if version is None or (living and version[2]):
             return ""
         return "" if verbatim and text and version[3] and version[3] != hash(text) else version[1]
@@ -139,7 +123,6 @@ class OriginTable:
         self._lock = threading.RLock()
         self._versions.clear()
         self._within.clear()
-        self._failed.clear()
 
     def __len__(self) -> int:
         return len(self._versions)

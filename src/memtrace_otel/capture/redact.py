@@ -49,21 +49,21 @@ class Redaction:
         self._short_may_change = lru_cache(4096)(self._search)
         self._name_of = lru_cache(1024)(keys.name_of)
 
-    def apply(self, text: str, most: int = 0, system: str = "") -> Redacted:
+    def apply(self, text: str, most: int = 0) -> Redacted:
         """Return the part of `text` that may leave; never raises. Text that was not searched does not leave.
 
-        `most` is the number of characters that the caller can use, 0 for all. `system` is for the counts of drops.
+        `most` is the number of characters that the caller can use, 0 for all.
         """
         if self.problems:
-            note_drop("redaction_misconfigured", system=system)
+            note_drop("redaction_misconfigured")
             return Redacted("", (Incomplete.WITHHELD,))
         searched = min(SEARCHED, most + EDGE) if most else SEARCHED
         try:
             if len(text) <= searched and self.callback is None and not self._may_change(text):
                 return Redacted(text)
-            return self._redact(text, searched, system)
+            return self._redact(text, searched)
         except Exception as error:
-            note_error("redaction", error, system)
+            note_error("redaction", error)
             return Redacted("", (Incomplete.WITHHELD,))
 
     def passes(self, texts: Iterable[str], longest: int) -> bool:
@@ -82,7 +82,7 @@ class Redaction:
     def _search(self, text: str) -> bool:
         return "\\" in text or self.patterns.may_occur(text) or self.keys.may_occur(text)  # an escape may hide a secret
 
-    def _redact(self, text: str, searched: int, system: str) -> Redacted:
+    def _redact(self, text: str, searched: int) -> Redacted:
         found: Counter[str] = Counter()
         if searched < len(text) <= SEARCHED and _like_json(text):  # a cut would make the JSON unreadable
             text = self._text(text, found, 0)
@@ -91,9 +91,9 @@ class Redaction:
         if cut:  # a secret across the cut must not be shown in part
             redacted = redacted[: -min(EDGE, searched * 2 // 3)]
         if self.callback is not None:
-            answer = self.callback(redacted, system)
+            answer = self.callback(redacted)
             if answer is None:
-                note_drop("redaction_callback", system=system)
+                note_drop("redaction_callback")
                 return Redacted("", (*_reasons(found), Incomplete.WITHHELD))
             found["callback"] = int(answer != redacted)
             redacted = answer

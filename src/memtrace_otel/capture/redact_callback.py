@@ -38,11 +38,11 @@ class CallbackRunner:
 
     def _reset(self) -> None:
         self._lock = threading.RLock()  # re-entrant: a signal handler may end an operation
-        self._calls: SimpleQueue[tuple[str, str, SimpleQueue[str | None]]] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[str, SimpleQueue[str | None]]] = SimpleQueue()
         self._threads = self._waiting = self._late = 0
         self._paused_until = 0.0
 
-    def __call__(self, text: str, system: str = "") -> str | None:
+    def __call__(self, text: str) -> str | None:
         """Return the answer of the callback; None if the callback raises, is late or returns no text."""
         with self._lock:
             if self._waiting >= WAITING or monotonic() < self._paused_until:
@@ -52,7 +52,7 @@ class CallbackRunner:
                 self._threads += 1
             self._waiting += 1
         answer: SimpleQueue[str | None] = SimpleQueue()
-        self._calls.put((text, system, answer))
+        self._calls.put((text, answer))
         try:
             result = answer.get(timeout=WAIT)
         except Empty:
@@ -60,30 +60,30 @@ class CallbackRunner:
                 self._late += 1
                 if self._late >= THREADS:
                     self._paused_until = monotonic() + PAUSE
-            note_error("redaction.callback", TimeoutError(), system)
+            note_error("redaction.callback", TimeoutError())
             return None
         self._late = 0
         return result
 
-    def _run(self, calls: SimpleQueue[tuple[str, str, SimpleQueue[str | None]]]) -> None:
+    def _run(self, calls: SimpleQueue[tuple[str, SimpleQueue[str | None]]]) -> None:
         observe_nothing_here()
         while True:
-            text, system, answer = calls.get()
+            text, answer = calls.get()
             result = None
             with suppress(BaseException):  # the logging of the program may raise, too; the thread must live
-                result = self._ask(text, system)
+                result = self._ask(text)
             with self._lock:
                 self._waiting -= 1
             answer.put(result)
 
-    def _ask(self, text: str, system: str) -> str | None:
+    def _ask(self, text: str) -> str | None:
         try:
             result = cast(object, self._callback(text))
             if result is not None and not isinstance(result, str):
                 raise TypeError("a redaction callback returns a text or None")
             return result
         except BaseException as error:  # also SystemExit
-            note_error("redaction.callback", error if isinstance(error, Exception) else RuntimeError(), system)
+            note_error("redaction.callback", error if isinstance(error, Exception) else RuntimeError())
             return None
 
 

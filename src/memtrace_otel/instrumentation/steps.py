@@ -172,7 +172,7 @@ class Call(Generic[PatchesT]):
 def observed(step: StepFunction, owner: Owner) -> Callable[..., Any]:
     """Return the wrapt wrapper that runs `step` around each call."""
     name = getattr(step, "__name__", "step")
-    shield = guard(f"{owner.system}.{name}", owner.system)
+    shield = guard(f"{owner.system}.{name}")
 
     def wrapper(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not owner.active or active_tracer(owner.tracer) is None:

@@ -176,19 +176,6 @@ def test_what_a_flush_in_vain_could_not_send_is_kept_when_the_process_is_gone(ru
     assert (run.names - spans(1500)).total() <= 50  # the batch that was on its way at the end may come twice
 
 
-def test_what_a_full_spool_loses_is_told_by_the_next_process_that_sends(run: Run) -> None:
-    processor = {"spool_bytes": 400_000, "block_seconds": 0.0}
-    for _ in range(3):
-        run("dead", spans=2500, processor=processor)
-    run("working", end="flush", processor=processor)
-    told = {name: times for name, times in run.names.items() if "=" in name}
-    arrived = sum(run.names.values()) - sum(told.values())
-    assert 100 < arrived < 2500
-    assert sum(int(name.partition("=")[2]) * times for name, times in told.items()) == 3 * 2500 - arrived
-    assert told["memtrace.other=1"] > 20
-    assert run.left == []
-
-
 @pytest.mark.parametrize("exporter", ["slow", "hanging"])
 def test_sigterm_amid_the_exit_loses_nothing(run: Run, exporter: str) -> None:
     processor = {"queue_size": 4000, "batch_size": 16}  # small batches: a slow exporter has many left at the end

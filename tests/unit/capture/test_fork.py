@@ -34,7 +34,7 @@ KINDS = {"Lock", "RLock", "Condition"}
 SECONDS = 10
 """Until a child that hangs says where, and ends."""
 ELSEWHERE = {
-    ("memtrace_otel.capture.delivery.queue", "Flight"),  # of a delivery, which a child makes anew
+    ("memtrace_otel.capture.delivery.queue", "Batch"),  # of a delivery, which a child makes anew
     ("memtrace_otel.capture.fork", ""),  # held by nobody: it is there for its type
     ("memtrace_otel.instrumentation.store_location", ""),  # so are these
 }

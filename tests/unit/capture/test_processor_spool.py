@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter
 from memtrace_otel.capture import drops
 from memtrace_otel.capture.delivery import LosslessSpanProcessor
 from memtrace_otel.capture.delivery.losses import Losses
-from memtrace_otel.capture.delivery.queue import stow
+from memtrace_otel.capture.delivery.queue import write_to_spool
 from memtrace_otel.capture.delivery.segment import MAGIC, Segment
 from memtrace_otel.capture.delivery.spool import Spool, SpoolFull, spool_directory
 from memtrace_otel.sources.exporter import MemtraceSpanExporter
@@ -246,7 +246,7 @@ def test_a_span_too_long_for_the_spool_is_counted_and_the_others_are_kept(
     monkeypatch.setattr("memtrace_otel.capture.delivery.queue.MAX_RECORD", 1000)
     tracer, spool = TracerProvider(shutdown_on_exit=False).get_tracer("tests"), Spool(tmp_path / "s", 1 << 20)
     made = [tracer.start_span(name) for name in ("one", "x" * 1000, "three")]
-    records, left = stow([span._readable_span() for span in made], spool, Losses())  # type: ignore[attr-defined]
+    records, left = write_to_spool([span._readable_span() for span in made], spool, Losses())  # type: ignore[attr-defined]
     assert [name in record.body for name, record in zip((b"one", b"three"), records, strict=True)] == [True, True]
     assert list(left) == []
     assert drops == {"span:unencodable": 1}

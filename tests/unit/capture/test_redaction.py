@@ -487,7 +487,7 @@ def test_hanging_callback_costs_few_waits(monkeypatch: pytest.MonkeyPatch) -> No
     SLEEP.clear()
     now, late = 1000.0, list[str]()
     monkeypatch.setattr(callback, "monotonic", lambda: now)
-    monkeypatch.setattr(callback, "note_error", lambda where, error, system: late.append(type(error).__name__))
+    monkeypatch.setattr(callback, "note_error", lambda where, error: late.append(type(error).__name__))
     hanging = redaction(callback=never_returns)
     assert all(hanging.apply(f"text {n}") == ("", ("withheld",)) for n in range(100))
     assert late == ["TimeoutError"] * THREADS

@@ -1,12 +1,10 @@
-"""The span processor that loses nothing it can keep."""
+"""`LosslessSpanProcessor`: a batch span processor with a bounded queue and a spool on disk."""
 
 from __future__ import annotations
 
 import atexit
 import os
-import sys
 import time
-from collections import Counter, deque
 from pathlib import Path
 
 from opentelemetry.context import Context
@@ -18,9 +16,10 @@ from opentelemetry.sdk.environment_variables import (
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter
 
-from memtrace_otel import semconv, settings
+from memtrace_otel import settings
 from memtrace_otel.capture import metrics
 from memtrace_otel.capture.delivery.losses import Losses
+from memtrace_otel.capture.delivery.queue import SpanQueue
 from memtrace_otel.capture.delivery.sender import Sender
 from memtrace_otel.capture.delivery.spool import Spool, spool_directory
 from memtrace_otel.capture.delivery.worker import Delivery
@@ -30,32 +29,29 @@ from memtrace_otel.capture.process_exit import before_child_exits, register_with
 
 _QUEUE_SIZE, _BATCH_SIZE, _DELAY_SECONDS = 2048, 256, 0.5
 _POLL_SECONDS = 0.002
-_TURN_SECONDS = 0.01
-"""Who wakes up waits for a turn at the interpreter lock: two switch intervals that count as part of the wait."""
-_DISK_STUCK, _DISK_SLOW = 2, 4
-"""How many times `queue_size` spans wait in memory when the disk takes nothing, and when it takes them slowly."""
+_MARGIN_SECONDS = 0.01  # a thread that wakes up waits up to two switch intervals for the interpreter lock
+_WAIT_QUEUES, _MOST_QUEUES = 2, 4
+"""Multiples of `queue_size` from which on a span waits for room, and is dropped, while the spool takes spans."""
+_STUCK_SECONDS = 1.0  # without an export or a write to the spool: then no span waits
 _EXIT_SECONDS = 30.0
 _PATIENCE_SECONDS = 3.0
-"""At exit an exporter that shows no progress for this long is given up; what is left goes to the spool."""
+"""At exit, an exporter without progress for this long is not waited for; the rest goes to the spool."""
 
 processors: set[LosslessSpanProcessor] = set()
-"""The processors of this process that were not shut down, also when the program let go of their provider."""
+"""The processors of this process that were not shut down; also holds those whose provider is gone."""
 
 
 class LosslessSpanProcessor(SpanProcessor):
     """Batches sampled spans for `exporter` and keeps them through bursts, failures and the death of the process.
 
-    `on_end` never raises, never writes to the disk and does no more than append to a queue of `queue_size` spans. Is
-    the queue full, it waits for the exporter to make room: at most `block_seconds`, once only while that makes no
-    progress, and not at all in a thread that runs an event loop. After that the queue grows, while another thread
-    brings the oldest spans to the spool: files below `spool_dir`, at most `spool_bytes` together. At twice its size
-    `on_end` waits for that thread, `block_seconds` in all, then lets the queue grow by one more, up to four times its
-    size. Only then, and at twice its size already when the disk refuses or takes more than a second over a write, a
-    span is dropped: counted in the metrics, and told by a span `memtrace.other` in its trace.
+    `on_end` never raises and never writes to the disk. Spans beyond `queue_size` in memory are moved by another thread
+    to the spool: files below `spool_dir`, at most `spool_bytes` together. At twice `queue_size`, `on_end` waits at
+    most `block_seconds` for room, unless neither exporter nor spool took a span for a second. At four times
+    `queue_size` a span is dropped: counted in the metrics, and named by a span `memtrace.other` in its trace.
 
-    An export that fails, or takes longer than `delay_seconds`, is brought to the spool as well and repeated with
-    growing pauses. What a dead process left there is sent by the next one with the same destination, so a span can
-    arrive twice. Arguments that are not given come from OTEL_BSP_MAX_QUEUE_SIZE, OTEL_BSP_MAX_EXPORT_BATCH_SIZE,
+    A failed export, or one that takes longer than `delay_seconds`, is written to the spool as well and repeated with
+    growing pauses. The spool of a dead process is sent by the next process with the same destination, so a span can
+    arrive twice. Missing arguments come from OTEL_BSP_MAX_QUEUE_SIZE, OTEL_BSP_MAX_EXPORT_BATCH_SIZE,
     OTEL_BSP_SCHEDULE_DELAY, MEMTRACE_BLOCK_MS, MEMTRACE_SPOOL_DIR and MEMTRACE_SPOOL_BYTES.
     """
 
@@ -86,43 +82,43 @@ class LosslessSpanProcessor(SpanProcessor):
             metrics.publish()
             save_before_sigterm(_leave_all, _hurry_all)
             register_with_multiprocessing()
-        if os.path.isdir(self._spool_dir):  # somebody may have left spans there
+        if os.path.isdir(self._spool_dir):  # a dead process may have left spans
             self._delivery.start()
 
     def _begin(self) -> None:
-        """Start from nothing: at first, and in a forked child, where queue, spool and threads are the parent's."""
-        self._queue: deque[ReadableSpan] = deque()
+        """Make queue, spool and threads: at first, and in a forked child, where they are those of the parent."""
         self._losses = Losses()
         self._spool = Spool(self._spool_dir, self._spool_bytes)
+        self._queue = SpanQueue(self._spool, self._losses)
         self._sender = Sender(self.exporter, self._batch_size)
         self._delivery = Delivery(self._sender, self._queue, self._spool, self._losses, self._delay)
-        self._stalled = -1  # exports done when a wait for room was in vain
+        self._progress, self._progress_at = (-1, -1), 0.0  # exports and writes to the spool, and since when
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Nothing to do."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Take a sampled span. No lock is held here: it may run amid itself, in a signal handler or a finalizer."""
+        """Take a sampled span. Holds no lock, since a signal handler or finalizer may interrupt the method."""
         try:
             if span.context is None or not span.context.trace_flags.sampled:
                 return
             if self._closed:
-                self._keep_late(span)
+                self._late(span)
                 return
             if not self._delivery.started:
                 self._delivery.start()
-            if len(self._queue) >= self._queue_size:
-                self._overflow(span)
+            if len(self._queue) >= self._queue_size and not self._make_room():
+                self._losses.note(span, "full")
                 return
-            self._queue.append(span)
+            self._queue.spans.append(span)
             if len(self._queue) % self._batch_size == 0:
                 self._delivery.wake()
         except Exception as error:
             note_error("processor.on_end", error)
 
     def force_flush(self, timeout_millis: int | None = 30_000) -> bool:
-        """Export what waits, spool included. False when that fails or takes longer: then it is in the spool, unless the
-        disk hangs or the spool is full."""
+        """Export all spans, also those in the spool. False after a failure or the time: then the spans in memory are
+        written to the spool, as far as it has room."""
         if self._closed:
             return False
         seconds = _EXIT_SECONDS if timeout_millis is None else timeout_millis / 1000
@@ -131,98 +127,60 @@ class LosslessSpanProcessor(SpanProcessor):
         return False
 
     def shutdown(self, timeout_seconds: float = _EXIT_SECONDS) -> None:
-        """Deliver what waits while the exporter makes progress, bring the rest to the spool, shut the exporter down."""
-        if self in processors:  # also amid a shutdown: SIGTERM may come then, and nothing follows it
+        """Deliver spans while the exporter makes progress, write the rest to the spool, shut the exporter down."""
+        if self in processors:  # also during a shutdown, which SIGTERM may interrupt
             self._closed = True
             with guard("processor.shutdown"):
                 self._delivery.finish(time.monotonic() + timeout_seconds, min(_PATIENCE_SECONDS, timeout_seconds))
             processors.discard(self)
 
     def leave(self, timeout_seconds: float = _EXIT_SECONDS) -> None:
-        """Shut down before the process is ended; what threads still end until then goes to the spool."""
+        """Shut down before the process ends; spans that other threads still end go to the spool."""
         self._leaving = True
         self.shutdown(timeout_seconds)
 
     @property
     def waiting(self) -> int:
         """Spans in memory that are not exported yet."""
-        return len(self._queue) + len(self._delivery.in_memory.in_flight)
-
-    def waiting_by_system(self) -> Counter[str]:
-        """Spans in memory that are not exported yet, by memory system; '' for those of none."""
-        spans = (*self._queue.copy(), *self._delivery.in_memory.in_flight)
-        return Counter(str((span.attributes or {}).get(semconv.SYSTEM, "")) for span in spans)
+        return len(self._queue) + len(self._queue.exporting)
 
     @property
     def spooled_bytes(self) -> int:
         """Bytes on disk that are not exported yet."""
         return self._spool.live_bytes
 
-    def _keep_late(self, span: ReadableSpan) -> None:
+    def _late(self, span: ReadableSpan) -> None:
         if self._leaving:
-            self._delivery.keep_late(span)
+            self._delivery.save_late(span)
         else:
             self._losses.note(span, "shutdown")
 
-    def _overflow(self, span: ReadableSpan) -> None:
-        """Find room for a span although the queue is full."""
+    def _make_room(self) -> bool:
+        """Move spans from the full queue to the spool; return whether there is room for one span."""
         self._delivery.wake()
-        deadline = time.monotonic() + self._block_seconds - _TURN_SECONDS
-        if self._exporter_makes_room(deadline) or self._disk_makes_room(deadline):
-            self._queue.append(span)
-        else:
-            self._losses.note(span, "full")
-
-    def _exporter_makes_room(self, deadline: float) -> bool:
-        if not self._delivery.started or self._stalled == self._sender.exports or _runs_event_loop():
-            return False
-        if self._has_room(self._queue_size, deadline):
-            return True
-        self._stalled = self._sender.exports
-        return False
-
-    def _disk_makes_room(self, deadline: float) -> bool:
         self._delivery.relieve(self._queue_size)
-        if self._spool.stuck or not self._delivery.started:
-            return len(self._queue) < _DISK_STUCK * self._queue_size
-        in_time = self._has_room(_DISK_STUCK * self._queue_size, deadline)
-        return in_time or len(self._queue) < _DISK_SLOW * self._queue_size
-
-    def _has_room(self, length: int, deadline: float) -> bool:
-        """Wait until the queue is shorter than `length`."""
-        pause = _POLL_SECONDS
-        while len(self._queue) >= length:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(pause, left))
-            pause *= 2  # many threads that look often would keep the one that writes from its turn
-        return True
+        progress, now = (self._sender.exports, self._spool.appends), time.monotonic()
+        if progress != self._progress:
+            self._progress, self._progress_at = progress, now
+        if self._delivery.started and now - self._progress_at < _STUCK_SECONDS:
+            deadline, pause = now + self._block_seconds - _MARGIN_SECONDS, _POLL_SECONDS
+            while len(self._queue) >= _WAIT_QUEUES * self._queue_size and (left := deadline - time.monotonic()) > 0:
+                time.sleep(min(pause, left))
+                pause *= 2  # many threads that poll would delay the thread that writes
+        return len(self._queue) < _MOST_QUEUES * self._queue_size
 
     def hurry(self) -> None:
-        """Begin to export what waits."""
+        """Begin to export all spans."""
         self._delivery.hurry()
 
     def after_fork(self) -> None:
-        """In a child: leave the parent's spans to the parent."""
+        """In a forked child: forget the spans of the parent."""
         self._spool.after_fork()
         self._begin()
 
 
-def _runs_event_loop() -> bool:
-    """Whether waiting here would hold up other tasks."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
-        return False
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def _positive(variable: str, default: int) -> int:
-    """Read a standard variable; what is no positive number gives the default."""
+    """The number of a standard variable, `default` if it is no positive number."""
     try:
         return max(0, int(os.environ.get(variable, ""))) or default
     except ValueError:
@@ -235,16 +193,16 @@ def _hurry_all() -> None:
 
 
 def _leave_all(seconds: float = _EXIT_SECONDS) -> None:
-    """Shut all processors down: so many seconds for all exporters together, which work side by side."""
+    """Shut all processors down within `seconds`; the exporters work at the same time."""
     deadline = time.monotonic() + seconds
     _hurry_all()
     for processor in list(processors):
         processor.leave(max(0.1, deadline - time.monotonic()))
 
 
-# For providers that nobody shuts down. A provider made from now on that does it by itself is asked before us.
+# For providers that are not shut down. The exit function of a later provider runs before this one.
 atexit.register(_leave_all)
-before_child_exits(_leave_all, priority=-1000)  # spans end in other finalizers, too
+before_child_exits(_leave_all, priority=-1000)  # after other finalizers, which may end spans
 
 
 @after_fork

@@ -1,10 +1,10 @@
-"""One spool file: spans of one process as OTLP requests, each with a mark that says whether it was delivered.
+"""One spool file: spans of one process as OTLP requests, each marked as live or delivered.
 
     file   = magic, record*
     record = state (1 byte: live or delivered), length and CRC-32 of the body (4 bytes each, big-endian), body
 
-The owner holds a lock on the file; the system releases it when the process dies, however it dies. A record that is
-damaged is passed over; one that is cut off ends the file.
+The owner holds a lock on the file, which the system releases when the process dies. A damaged record is skipped; a
+truncated record ends the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zlib import crc32
 
 try:
     import fcntl
-except ImportError:  # Windows: nobody can tell whether an owner is dead, so files are not adopted
+except ImportError:  # Windows: no lock shows whether an owner is dead, so files are not adopted
     fcntl = None  # type: ignore[assignment]
 
 MAGIC = b"MTSPOOL1"
@@ -34,7 +34,7 @@ _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A spooled request and where it lies."""
+    """A request in the spool, with its file and offset."""
 
     segment: Segment
     offset: int
@@ -50,12 +50,12 @@ class Segment:
         self.live_bytes = size - len(MAGIC)
         self._descriptor = descriptor
         self.lost = 0
-        """Records that reading met and that are not what was written; the rest of a file that is cut off is one."""
+        """Damaged records that `read` met; the rest of a truncated file counts as one."""
         self._cursor = len(MAGIC)  # everything before it was delivered
 
     @classmethod
     def create(cls, path: Path) -> Segment | None:
-        """Make a new file that only its owner may read; None when another process took it for a leftover."""
+        """Make a new file that only its owner may read; None if another process adopted it at once."""
         descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
         if not _lock(descriptor):
             os.close(descriptor)
@@ -70,7 +70,7 @@ class Segment:
 
     @classmethod
     def adopt(cls, path: Path) -> Segment | None:
-        """Take over the file of a dead process; None while its owner lives, and for what others may have written."""
+        """Take over the file of a dead process; None while its owner lives, and if another user may have written it."""
         if fcntl is None:
             return None
         descriptor = os.open(path, _FLAGS)
@@ -81,12 +81,12 @@ class Segment:
         return None
 
     def append(self, bodies: Sequence[bytes]) -> list[Record]:
-        """Write requests, in one step; after that they survive the death of the process (not of the machine)."""
-        if any(len(body) > MAX_RECORD for body in bodies):  # nobody would read them
+        """Write requests in one step; they survive the death of the process, not of the machine."""
+        if any(len(body) > MAX_RECORD for body in bodies):  # `read` refuses them
             raise OSError(errno.EFBIG, "a record is too long", str(self.path))
         data = b"".join(_HEADER.pack(_LIVE, len(body), crc32(body)) + body for body in bodies)
         length = len(data)
-        # In one step: a finalizer or signal handler may end a span, and append it, at any other point.
+        # One statement: a finalizer or signal handler may append a span at any other point.
         start, self.size = self.size, self.size + length
         try:
             self._write(data, start)
@@ -99,14 +99,14 @@ class Segment:
         return [Record(self, offset, body) for offset, body in zip(ends, bodies, strict=False)]
 
     def read(self, records: int, size: int) -> list[Record]:
-        """Return the oldest live records: at most `records`, and at most `size` bytes when more than one."""
+        """Return the oldest live records: at most `records`, and at most `size` bytes if several."""
         found: list[Record] = []
         offset, total = self._cursor, 0
         while len(found) < records and offset < self.size:
             header = os.pread(self._descriptor, _HEADER.size, offset)
             state, length, checksum = _HEADER.unpack(header.ljust(_HEADER.size, b"\xff"))
             end = offset + _HEADER.size + length
-            if end > self.size:  # cut off, or the length is damaged: nobody knows where the next one begins
+            if end > self.size:  # truncated, or a damaged length: the next record cannot be found
                 self.lost += 1
                 self.live_bytes -= self.size - offset
                 self.size = offset
@@ -127,7 +127,7 @@ class Segment:
         return found
 
     def acknowledge(self, record: Record) -> None:
-        """Never return this record again, to no process."""
+        """Mark a record as delivered."""
         self._forget(record.offset, record.offset + _HEADER.size + len(record.body))
 
     def remove(self) -> None:
@@ -138,7 +138,7 @@ class Segment:
             self.close()
 
     def close(self) -> None:
-        """Give the file up as it is: the next process adopts it. Later calls raise OSError."""
+        """Close the file; the next process adopts it. Later calls raise OSError."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
@@ -154,12 +154,12 @@ class Segment:
 
 
 def is_own(found: os.stat_result) -> bool:
-    """Whether a file or directory belongs to this user, and nobody else can write to it."""
+    """Whether this user owns a file or directory, and no other user can write to it."""
     return not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o022)
 
 
 def _lock(descriptor: int) -> bool:
-    """Own the file, unless another process does or has just removed it."""
+    """Lock the file; False if another process holds the lock or has removed the file."""
     if fcntl is None:
         return True
     try:

@@ -1,4 +1,4 @@
-"""One exporter and how it fares: batches that shrink when it refuses, pauses that grow while it is down."""
+"""`Sender`: exports batches, with smaller batches after failures and growing pauses while the exporter is down."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from memtrace_otel.otlp.reply import refusal
 
 _logger = logging.getLogger(__name__)
 
-_REPLAY_BYTES = 1 << 20  # a quarter of what a gRPC receiver takes
+_REPLAY_BYTES = 1 << 20  # a quarter of the default limit of a gRPC receiver
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 _MOST_SUSPECTS, _SECOND_CHANCES = 100, 2
-_QUICK_SECONDS = 1.0  # a refusal that took longer may be a timeout: then a smaller batch has to wait, too
+_QUICK_SECONDS = 1.0  # a slower failure may be a timeout: a smaller batch waits for the pause, too
 
 
 class Sender:
@@ -36,24 +36,24 @@ class Sender:
         self.failures = 0
         """Exports that failed since the last success."""
         self.limit = batch_size
-        """Spans to send at a time: halved when that fails, doubled when it works."""
+        """Spans of the next batch: halved by a failure, doubled by a success."""
         self.retry_at = 0.0
-        """Monotonic time before which another attempt makes no sense."""
+        """Monotonic time of the next attempt."""
         self._exporter = exporter
         check_replies(exporter)
         self._batch_size = batch_size
         self._busy_since = 0.0
-        # Hash of a span that failed alone -> how often while others went in between, and the successes before that.
+        # Hash of a span that failed alone -> (failures with successes in between, successes before the last failure).
         self._suspects: dict[int, tuple[int, int]] = {}
 
     @property
     def busy_seconds(self) -> float:
-        """How long the running export takes already, 0 when none runs."""
+        """Seconds since the running export began, 0 without one."""
         since = self._busy_since
         return time.monotonic() - since if since else 0.0
 
     def send(self, spans: Sequence[ReadableSpan]) -> bool:
-        """Export a batch; False when the exporter failed."""
+        """Export a batch; False after a failure."""
         delivered = self._attempt(lambda: self._exporter.export(spans))
         if not delivered:
             self._shrink(len(spans))
@@ -61,7 +61,7 @@ class Sender:
         return delivered
 
     def replay(self, spool: Spool, losses: Losses) -> bool:
-        """Send the oldest spans of the spool; False when there are none or the exporter failed."""
+        """Send the oldest spans of the spool; False for an empty spool and after a failure."""
         while records := spool.oldest(self.limit, _REPLAY_BYTES):
             started = time.monotonic()
             if self._attempt(lambda records=records: self._export_records(records)):
@@ -69,7 +69,7 @@ class Sender:
                 return True
             self._shrink(len(records))
             if len(records) == 1 or time.monotonic() - started > _QUICK_SECONDS:
-                self._back_off()  # first: the disk may refuse what comes next
+                self._back_off()  # before the write below, which may fail
                 if len(records) == 1:
                     self._set_aside(records[0], spool, losses)
                 return False
@@ -90,12 +90,12 @@ class Sender:
     def _attempt(self, export: Callable[[], SpanExportResult]) -> bool:
         self._busy_since = time.monotonic()
         try:
-            # Some exporters return nothing: only a declared failure is one.
+            # Some exporters return None: only FAILURE is a failure.
             delivered = export() is not SpanExportResult.FAILURE
-        except BaseException as error:  # a CancelledError or SystemExit of the exporter would end our thread
+        except BaseException as error:  # CancelledError or SystemExit would end our thread
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-                raise  # of the user, while the program flushes
-            if not self.failures:  # no loss: what was to be exported is tried again
+                raise  # Ctrl-C of the user during a flush
+            if not self.failures:  # no loss: the batch is exported again
                 _logger.warning("memtrace: the exporter raised %s; its spans are kept", type(error).__name__)
             delivered = False
         finally:
@@ -116,7 +116,7 @@ class Sender:
         self.retry_at = time.monotonic() + pause
 
     def _set_aside(self, record: Record, spool: Spool, losses: Losses) -> None:
-        """Let the others go before a span that failed alone; drop it when others went and it did not, several times."""
+        """Move a span that failed alone behind all others; drop it after three failures with successes in between."""
         key = hash(record.body)
         times, exports = self._suspects.pop(key, (0, -1))
         times += exports != self.exports
@@ -131,9 +131,9 @@ class Sender:
 
 
 def check_replies(exporter: SpanExporter) -> None:
-    """Make an OTLP/HTTP exporter count a redirect, and a web page with status 200, as a failure: its spans are kept.
+    """Make an OTLP/HTTP exporter count a redirect, and a web page with status 200, as a failure; the spans are kept.
 
-    The exporter has no public way to do this. Exporters of other kinds stay as they are.
+    The exporter has no public way to do this. Other exporters are not changed.
     """
     with guard("exporter.replies"):
         transport: Any = getattr(getattr(exporter, "_client", None), "_transport", None)
@@ -146,7 +146,7 @@ def check_replies(exporter: SpanExporter) -> None:
 
 
 def _refuse(response: Any, *_: Any, **__: Any) -> Any:
-    """A hook of `requests`: give a reply that is no success a status that the exporter takes for a failure."""
+    """A hook of `requests`: give such a reply the status 400."""
     with guard("exporter.replies"):
         if response.status_code < 400 and (
             why := refusal(response.status_code, response.headers.get("content-type", ""), response.content)

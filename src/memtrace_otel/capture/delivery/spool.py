@@ -1,4 +1,4 @@
-"""Spans that wait on disk: bounded, private, and picked up by the next process when this one dies."""
+"""The spool: spans that wait on disk, bounded and private, adopted by the next process after this one dies."""
 
 from __future__ import annotations
 
@@ -21,14 +21,11 @@ from memtrace_otel.capture.delivery.segment import Record, Segment, is_own
 from memtrace_otel.capture.guard import guard, note_drop
 
 _SEGMENT_BYTES = 8 << 20
-_RESERVE_BYTES = 64 << 10
 _LOCK_SECONDS = 1.0
 _MEASURE_SECONDS = 1.0
-_STUCK_SECONDS = 1.0  # on a loaded machine a thread that writes may wait long for its turn
-_HUNG_SECONDS = 3.0
 _SUFFIX = ".spool"
 _OWN_HEADERS = ("content-encoding", "content-type", "user-agent")
-"""What an exporter says of itself: an update must not leave behind what the version before it spooled."""
+"""Headers that an update of the exporter may change: the new version must find the spool of the old one."""
 
 
 class SpoolFull(OSError):
@@ -36,7 +33,7 @@ class SpoolFull(OSError):
 
 
 class Spool:
-    """The spool files of one destination in `directory`. Thread-safe; raises TimeoutError when the disk hangs.
+    """The spool files of one destination in `directory`. Thread-safe; raises TimeoutError while another thread writes.
 
     All processes together keep at most `max_bytes` there, give or take a segment (8 MiB) each. The directory is
     made when the first span has to wait.
@@ -44,23 +41,17 @@ class Spool:
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
         self._directory = directory
-        reserve = min(_RESERVE_BYTES, max_bytes // 8)
-        self.for_spans = max_bytes - reserve
-        """Bytes to which spans fill the directory: they leave a reserve to those that tell of drops."""
-        self.for_telling = max_bytes - reserve // 2
-        """Bytes to which those fill it while the process lives."""
-        self.for_all = max_bytes
-        """Bytes to which they fill it at its end."""
+        self._max_bytes = max_bytes
         self._segment_bytes = min(_SEGMENT_BYTES, max(1, max_bytes // 4))
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()  # re-entrant: a finalizer or signal handler may come in between
         self._segments: list[Segment] = []  # oldest first; the last one is written to when `_active`
         self._adopted: list[Segment] = []
         self._active = False
+        self.appends = 0
+        """Writes that succeeded."""
         self._foreign_bytes = 0
         self._measured = -math.inf
-        self._refused = False
-        self._busy_since = 0.0  # with the disk: also reading or acknowledging may hang
 
     @property
     def live_bytes(self) -> int:
@@ -74,41 +65,25 @@ class Spool:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits, of this process or of the dead ones that it adopted."""
+        """Whether nothing of this process and of the adopted files waits."""
         return not self._segments and not self._adopted
 
-    @property
-    def stuck(self) -> bool:
-        """Whether the last write was refused, or the disk is busy with one thing for more than a second."""
-        since = self._busy_since
-        return self._refused or (since > 0 and time.monotonic() - since > _STUCK_SECONDS)
-
-    @property
-    def hangs(self) -> bool:
-        """Whether the disk takes so long over one thing that nobody should wait for its end."""
-        since = self._busy_since
-        return since > 0 and time.monotonic() - since > _HUNG_SECONDS
-
-    def append(self, *bodies: bytes, bound: int | None = None) -> list[Record]:
-        """Write requests, all or none, that fill the directory to `bound` bytes at most (default: `for_spans`).
-
-        Raises OSError (SpoolFull, TimeoutError) when that is not possible.
-        """
-        bound = self.for_spans if bound is None else bound
-        with self._locked(), self._observed():
+    def append(self, *bodies: bytes) -> list[Record]:
+        """Write requests, all or none. Raises OSError, SpoolFull and TimeoutError."""
+        with self._locked():
             own = sum(segment.size for segment in (*self._segments, *self._adopted))
-            if own + self._foreign() + sum(map(len, bodies)) > bound:
-                raise SpoolFull(f"{self._directory} holds {bound} bytes")
+            if own + self._foreign() + sum(map(len, bodies)) > self._max_bytes:
+                raise SpoolFull(f"{self._directory} holds {self._max_bytes} bytes")
             return self._write(bodies)
 
     def put_last(self, record: Record) -> None:
-        """Deliver a record after all others. No bound holds: a full spool would wait for this one for ever."""
-        with self._locked(), self._observed():
+        """Move a record behind all others, even if the spool is full."""
+        with self._locked():
             self._write((record.body,))
             record.segment.acknowledge(record)
 
     def oldest(self, records: int, size: int) -> list[Record]:
-        """Return records to deliver, own first: at most `records` of at most `size` bytes (but one) of one file."""
+        """Return records to deliver, the own ones first: at most `records`, and at most `size` bytes if several."""
         with self._locked():
             while segments := self._segments or self._adopted:
                 if found := segments[0].read(records, size):
@@ -121,13 +96,13 @@ class Spool:
             return []
 
     def acknowledge(self, records: Iterable[Record]) -> None:
-        """Forget what was delivered."""
+        """Forget delivered records."""
         with self._locked():
             for record in records:
                 record.segment.acknowledge(record)
 
     def adopt(self) -> None:
-        """Take over what dead processes left. Raises PermissionError for a directory that others can write to."""
+        """Take over files of dead processes. Raises PermissionError for a directory that other users can write to."""
         if not os.path.exists(self._directory):
             return
         check_private(self._directory)
@@ -138,7 +113,7 @@ class Spool:
                         self._adopted.append(segment)
 
     def close(self) -> None:
-        """Let go of the files; what was not delivered stays for the next process."""
+        """Close the files; records that were not delivered stay for the next process."""
         with self._locked():
             for segment in (*self._segments, *self._adopted):
                 if segment.read(1, 0):
@@ -146,7 +121,7 @@ class Spool:
                 else:
                     segment.remove()
             self._segments, self._adopted, self._active = [], [], False
-            self._measured = -math.inf  # what was ours is no longer, but still counts
+            self._measured = -math.inf  # our files count as those of another process now
 
     def after_fork(self) -> None:
         """In a child: the files belong to the parent."""
@@ -161,28 +136,18 @@ class Spool:
     def _locked(self) -> Generator[None]:
         if not self._lock.acquire(timeout=_LOCK_SECONDS):
             raise TimeoutError("the spool is busy")
-        before, self._busy_since = self._busy_since, time.monotonic()
         try:
             yield
         finally:
-            self._busy_since = before
             self._lock.release()
-
-    @contextmanager
-    def _observed(self) -> Generator[None]:
-        try:
-            yield
-        except OSError:
-            self._refused = True
-            raise
-        else:
-            self._refused = False
 
     def _write(self, bodies: Sequence[bytes]) -> list[Record]:
         if not self._active or self._segments[-1].size >= self._segment_bytes:
             self._segments.append(self._new_segment())
             self._active = True
-        return self._segments[-1].append(bodies)
+        records = self._segments[-1].append(bodies)
+        self.appends += 1
+        return records
 
     def _new_segment(self) -> Segment:
         make_private(self._directory)
@@ -208,22 +173,22 @@ class Spool:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that only this user can enter. Raises PermissionError for one that others can write to."""
+    """Make a directory that only this user can enter. Raises PermissionError as `check_private`."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(directory)
 
 
 def check_private(directory: Path) -> None:
-    """Raise PermissionError for a directory that others can write to, and for a link."""
+    """Raise PermissionError for a directory that other users own or can write to, and for a link."""
     if not is_own(directory.lstat()):
-        raise PermissionError(13, "belongs to or is writable for others", str(directory))
+        raise PermissionError(13, "another user owns the directory or can write to it", str(directory))
 
 
 def spool_directory(exporter: SpanExporter, base: str | Path | None = None) -> Path:
     """Return the directory of an exporter's spool below `base` (default: the setting MEMTRACE_SPOOL_DIR).
 
-    Where spans go decides: only a process with the same kind of exporter, endpoint (or file), headers, which may name a
-    tenant, and OTEL_SERVICE_NAME sends what another one left. The name of the directory shows no more than a digest.
+    A process adopts the spool of another one with the same exporter class, endpoint or file, headers (which may name a
+    tenant) and OTEL_SERVICE_NAME. The name of the directory holds a digest of these.
     """
     module, kind, target, *headers = destination(exporter)
     identity = "\0".join([module, kind, target, os.environ.get("OTEL_SERVICE_NAME", ""), *headers])
@@ -233,14 +198,14 @@ def spool_directory(exporter: SpanExporter, base: str | Path | None = None) -> P
 
 
 def destination(exporter: SpanExporter) -> tuple[str, ...]:
-    """Where an exporter sends spans: module and name of its class, endpoint or file ('' when it has none), headers."""
+    """The destination of an exporter: module and name of its class, endpoint or file ('' for neither), headers."""
     kind = type(exporter)
     target = getattr(exporter, "path", None) or getattr(exporter, "_endpoint", "")
     return kind.__module__, kind.__qualname__, str(target), *_headers(exporter)
 
 
 def _headers(exporter: SpanExporter) -> list[str]:
-    """The headers that an OTLP exporter was given, in private parts of it: `_client` has those of newer ones."""
+    """The headers of an OTLP exporter, from its private parts: newer exporters keep them in `_client`."""
     with guard("spool.headers"):
         holder: Any = exporter if hasattr(exporter, "_headers") else getattr(exporter, "_client", None)
         headers: dict[str, Any] = dict(getattr(holder, "_headers", None) or ())
@@ -249,14 +214,14 @@ def _headers(exporter: SpanExporter) -> list[str]:
 
 
 def _default_base() -> Path:
-    """The user's state directory where there is one, else a private directory for temporary files."""
+    """The user's state directory if it is writable, else a private directory for temporary files."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     place = Path(state) / "memtrace-otel" / "spool"
-    # Not Path.exists, which raises for what lies in a directory that we may not enter.
+    # Not Path.exists, which raises for a path in a directory without permission.
     existing = next((path for path in place.parents if os.path.exists(path)), place)
     if os.path.isabs(state) and os.access(existing, os.W_OK | os.X_OK):
         return place
     user = os.geteuid() if hasattr(os, "geteuid") else "user"
     with suppress(FileNotFoundError):
         return Path(tempfile.gettempdir()) / f"memtrace-otel-{user}"
-    return place  # nothing can be written anywhere: that is told when a span has to wait
+    return place  # not writable: an error is counted when a span has to wait

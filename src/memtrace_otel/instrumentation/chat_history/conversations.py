@@ -190,4 +190,4 @@ def _forget_oldest() -> None:
     _, forgotten = _known.popitem(last=False)
     _characters -= forgotten.size
     if not forgotten.continued:
-        note_drop("conversations", system="long_context")
+        note_drop("conversations")

@@ -95,7 +95,7 @@ class Messages:
             self._known.move_to_end(name)
             while len(self._known) > _CONVERSATIONS:
                 self._known.popitem(last=False)
-                note_drop("llamaindex.queues", system="llamaindex")
+                note_drop("llamaindex.queues")
 
     def recognise(self, name: str, messages: Iterable[Any]) -> list[Message]:
         """The messages that a chat store returns, oldest first."""

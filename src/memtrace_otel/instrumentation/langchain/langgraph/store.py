@@ -72,7 +72,7 @@ def batch(call: Call) -> Step:
     given = call.arguments().get("ops")
     if not isinstance(given, list | tuple):
         if not _under_way.get():
-            note_drop("langgraph.batch:iterator", system="langgraph")  # the store's to consume
+            note_drop("langgraph.batch:iterator")  # the store's to consume
         return
     operations = [_operation(op) for op in cast(Sequence[object], given)]
     yield from _observe(call, operations)
