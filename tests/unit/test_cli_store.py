@@ -125,7 +125,10 @@ def test_prune_and_forget_say_that_they_wait(database: Path, monkeypatch: pytest
     monkeypatch.setattr(SqliteStore, "turn", lambda store, *, wait=True: nullcontext(wait))
     for arguments in (("prune", "--older-than", "1.5d"), ("forget", SCOPE)):
         done = run(database, *arguments, "--yes")
-        assert (done.exit_code, "waiting for another process" in done.stderr) == (0 if "prune" in arguments else 1, True)
+        assert (done.exit_code, "waiting for another process" in done.stderr) == (
+            0 if "prune" in arguments else 1,
+            True,
+        )
 
 
 @pytest.mark.parametrize("arguments", [(), ("--older-than", "soon"), ("--older-than", "30"), ("--max-size", "nanGB")])
