@@ -105,7 +105,7 @@ def by_line(**options: Any) -> CharacterTextSplitter:
 
 
 def operations(recording: Recording) -> list[OperationSpan]:
-    """What was recorded, read back from the bytes that would be exported; without spans that are not ours."""
+    """The recorded operations, decoded from the exported bytes, without foreign spans."""
     spans = decode_request(encode_spans(recording.spans()).SerializeToString())
     return [span for span in spans if span.kind and span.system]
 
@@ -116,18 +116,18 @@ def kinds(recording: Recording, *wanted: str) -> list[OperationSpan]:
 
 
 def graph_of(recording: Recording) -> EvolutionGraph:
-    """The graph of what was recorded."""
+    """The graph of the recorded operations."""
     return build_graph(operations(recording))
 
 
 def contents(graph: EvolutionGraph, answer: str, kind: str) -> set[str]:
-    """What the variables of a kind say in the slice of an answer."""
+    """The contents of the variables of a kind in the slice of an answer."""
     slice_ = graph.slice_of_answer(answer)
     return {graph.content(n) for n in slice_ if isinstance(n, VersionKey) and n.ref.startswith(f"{kind}:")}
 
 
 def names(recording: Recording) -> list[str]:
-    """Names of the spans that are ours, by start."""
+    """Names of our spans, by start."""
     return [span.name for span in ours(recording)]
 
 

@@ -12,5 +12,5 @@ _ENVIRONMENT = {"DIMENSIONS": str(model_stub.DIMENSIONS), "ANONYMIZED_TELEMETRY"
 
 
 def run_example(name: str, guide: str, server: ChatStub, folder: Path) -> tuple[list[str], EvolutionGraph]:
-    """Return what the example printed, and the graph of what was recorded."""
+    """Return the output of the example, and the graph of the recorded operations."""
     return example.run_example(name, guide, server.url, folder, _ENVIRONMENT)

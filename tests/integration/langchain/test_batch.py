@@ -62,7 +62,7 @@ async def run(chain: Any, way: str) -> list[Any]:
 
 
 def asked(graph: EvolutionGraph, recording: Recording, answer: OperationSpan) -> set[str]:
-    """The questions that an answer's searches were made for."""
+    """The queries of the searches behind an answer."""
     searches = {op.origin: op for op in kinds(recording, "retrieve")}
     read = [searches[v.origin] for v in answer.inputs if v.ref.startswith("context:")]
     return {v.content for search in read for v in search.inputs if v.role == "query"}

@@ -109,7 +109,7 @@ def test_langchain_records_openai_models_without_the_openai_instrumentor(
 
 
 class Own(BaseChatModel):
-    """A model of the application on the `openai` package itself."""
+    """A model class of the application on the `openai` package."""
 
     client: Any
 
@@ -141,7 +141,7 @@ def test_a_model_call_inside_another_operation_gets_no_span(recording: Recording
 
 
 class Failing(BaseChatModel):
-    """A provider that is down, from the first word or the second."""
+    """A provider that fails at the first or the second word."""
 
     @property
     def _llm_type(self) -> str:

@@ -57,7 +57,7 @@ class Rag:
 
 
 class AsyncRag(Rag):
-    """The same by coroutines."""
+    """The same program with coroutines."""
 
     async def write(self, text: str) -> object:
         chunks = by_line().split_documents([Document(text, metadata={"source": "notes"})])

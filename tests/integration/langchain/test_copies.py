@@ -78,7 +78,7 @@ def test_copies_belong_to_the_chunks_of_their_turn(recording: Recording) -> None
 
 
 class Remembering(BaseRetriever):
-    """Looks into a database in a way of its own."""
+    """A retriever with its own database access."""
 
     held: list[Document]
 

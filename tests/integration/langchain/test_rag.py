@@ -214,7 +214,7 @@ async def test_a_streamed_answer_reads_records_of_a_store_without_ids(
     model: ChatOpenAI, server: ChatStub, recording: Recording
 ) -> None:
     class Shelf(InMemoryVectorStore):
-        """Gives its documents back without their ids, as stores of applications often do."""
+        """Returns documents without ids, as many custom stores do."""
 
         def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
             found = super().similarity_search(query, k, **kwargs)

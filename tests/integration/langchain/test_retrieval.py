@@ -59,7 +59,7 @@ def test_every_search_method_is_one_retrieval_with_scores(
 
 
 class Plain(VectorStore):
-    """A store of an application: nothing but plain methods."""
+    """A custom store with plain methods only."""
 
     def __init__(self) -> None:
         self.held: dict[str, str] = {}
@@ -117,7 +117,7 @@ def test_iterators_reach_the_library_unconsumed(recording: Recording) -> None:
 
 
 class Both(BaseRetriever):
-    """Asks two retrievers and keeps the best of both."""
+    """A retriever that merges the results of two retrievers."""
 
     retrievers: list[BaseRetriever]
     keep: int = 1
@@ -136,7 +136,7 @@ def test_nested_retrievers_give_candidates(filled: InMemoryVectorStore, recordin
 
 
 class Rewriting(BaseRetriever):
-    """Asks in other words, too, as a model would have them."""
+    """A retriever that also asks a rewritten question."""
 
     retriever: BaseRetriever
 
@@ -159,7 +159,7 @@ def test_rewritten_questions_are_inputs(filled: InMemoryVectorStore, recording: 
 
 
 class Ensemble(Both):
-    """Does everything in `invoke`, like the ensemble retriever of LangChain."""
+    """A retriever that overrides `invoke`, like the ensemble retriever of LangChain."""
 
     def invoke(self, input: str, config: Any = None, **kwargs: Any) -> list[Document]:
         return [found for retriever in self.retrievers for found in retriever.invoke(input)][-1:]
@@ -175,7 +175,7 @@ def test_a_retriever_that_overrides_invoke_is_recorded(filled: InMemoryVectorSto
 
 
 class Parents(BaseRetriever):
-    """Finds chunks and hands out the documents that they were cut from."""
+    """A retriever that finds chunks and returns their parent documents."""
 
     store: InMemoryVectorStore
     parents: dict[str, Document]
@@ -236,7 +236,7 @@ def test_a_compressor_is_a_rerank_step(cut: bool, filled: InMemoryVectorStore, r
 
 
 class Slow(BaseLoader):
-    """A native asynchronous loader that uses another one."""
+    """An async loader that uses another loader."""
 
     async def alazy_load(self) -> AsyncIterator[Document]:
         for document in Notes(inner="Ann lives in Paris.").lazy_load():

@@ -22,7 +22,7 @@ PROMPT = ChatPromptTemplate.from_template("Notes: {context}\nQuestion: {question
 
 
 class Streaming:
-    """Asks a model, alone or at the end of a chain that searches."""
+    """Asks a model, alone or at the end of a retrieval chain."""
 
     def __init__(self, model: Any, way: str, in_chain: bool) -> None:
         self.way, self.asked = way, model | StrOutputParser()
@@ -45,7 +45,7 @@ class Streaming:
 
 
 class OfProvider(Streaming):
-    """The same on a model server."""
+    """The same program on a model server."""
 
     def __init__(self, url: str, way: str, in_chain: bool) -> None:
         self.client = openai.DefaultAsyncHttpxClient()  # LangChain's own is shared, and bound to the first event loop
@@ -57,7 +57,7 @@ class OfProvider(Streaming):
 
 
 def scripted() -> GenericFakeChatModel:
-    """A model of LangChain's own that streams word by word."""
+    """A fake model of LangChain that streams word by word."""
     return GenericFakeChatModel(messages=iter([SAID]))
 
 

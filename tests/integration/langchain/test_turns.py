@@ -49,12 +49,12 @@ def ask(server: ChatStub, *lines: str) -> None:
 
 
 def used(answer: OperationSpan, kind: str = "chunk") -> list[str]:
-    """What of a kind an answer was made of."""
+    """The inputs of an answer, of one kind."""
     return sorted(v.ref.partition(":")[2] for v in answer.inputs if v.role == "context" and v.ref.startswith(kind))
 
 
 def searches(recording: Recording) -> list[str]:
-    """The contexts that the searches have made."""
+    """The contexts of the searches."""
     return [operation.span_id for operation in kinds(recording, "retrieve")]
 
 

@@ -40,7 +40,7 @@ class Shortest(BaseDocumentCompressor):
 
 
 class First(BaseRetriever):
-    """Does everything in `invoke`, like the ensemble retriever of LangChain."""
+    """A retriever that overrides `invoke`, like the ensemble retriever of LangChain."""
 
     retriever: BaseRetriever
 
@@ -92,7 +92,7 @@ class Whole(Rag):
         return texts, seen
 
     async def reenter(self, text: str, query: str) -> object:
-        """The embedder searches, once, before it embeds what is to be stored."""
+        """The embedder searches once before it embeds a stored text."""
         embed, found = self.embedding.embed_documents, list[object]()
 
         def embedding(texts: list[str]) -> list[list[float]]:
@@ -109,7 +109,7 @@ class Whole(Rag):
 
 
 class AsyncWhole(AsyncRag, Whole):
-    """The same by coroutines."""
+    """The same program with coroutines."""
 
     async def explore(self) -> object:
         loader = Notes(red="The sofa is red.", blue="The chair is blue.")

@@ -21,7 +21,7 @@ __all__ = ["SlowSaver", "model", "server"]
 
 
 class SlowSaver(InMemorySaver):
-    """A checkpointer whose threads are not written yet when the next model is called."""
+    """A checkpointer that writes a thread after the next model call."""
 
     def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         sleep(0.2)

@@ -67,7 +67,7 @@ def roots(operations: list[OperationSpan], kind: str) -> set[str]:
 
 
 def sources(operations: list[OperationSpan], ref: str) -> set[tuple[str, str]]:
-    """What the first version of a record was made of: refs and origins."""
+    """Refs and origins of the sources of the first version of a record."""
     stored = next(op for op in operations if ref in [v.ref for v in op.outputs])
     at = [v.ref for v in stored.outputs].index(ref)
     return {(stored.inputs[i].ref, stored.inputs[i].origin) for i, o in stored.flow if o == at}

@@ -31,7 +31,7 @@ class Summarised(MessagesState):
 
 
 class Plain(TypedDict):
-    """Messages without a reducer that would give them ids."""
+    """Messages without a reducer, so without ids."""
 
     messages: list[Any]
 
@@ -224,7 +224,7 @@ def test_a_run_from_an_older_checkpoint_deletes_nothing(recording: Recording) ->
 
 
 def _forget_everything() -> None:
-    """What another process would not know."""
+    """State that another process lacks."""
     from memtrace_otel.capture import origins
     from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
     from memtrace_otel.instrumentation.langchain.langgraph.threads import Threads

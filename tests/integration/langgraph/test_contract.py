@@ -49,7 +49,7 @@ class Notes:
         pass
 
     async def reenter(self, text: str, query: str) -> object:
-        """The embedder searches, once, before it embeds what is to be stored."""
+        """The embedder searches once before it embeds a stored text."""
         embed, found = self.embedding.embed_documents, list[object]()
 
         def embedding(texts: list[str]) -> list[list[float]]:
@@ -63,7 +63,7 @@ class Notes:
 
 
 class AsyncNotes(Notes):
-    """The same by coroutines."""
+    """The same program with coroutines."""
 
     async def write(self, text: str) -> object:
         self.written += 1
@@ -83,7 +83,7 @@ class AsyncNotes(Notes):
 
 
 class WholeNotes(AsyncNotes):
-    """Every store and the thread of a graph, with all that can be asked of them."""
+    """Every store and the thread of a graph, with all their methods."""
 
     async def explore(self) -> object:
         queue, thread = QueuedNotes(), AsyncThread()
@@ -98,7 +98,7 @@ class WholeNotes(AsyncNotes):
 
 
 class QueuedNotes(Notes):
-    """A store that works in a task of its own, which knows nothing of the caller."""
+    """A store with its own task, outside the context of the caller."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class QueuedNotes(Notes):
 
 
 class Thread:
-    """A graph that answers, and whose thread is checkpointed."""
+    """A graph with a checkpointed thread."""
 
     def __init__(self) -> None:
         self.config: Any = {"configurable": {"thread_id": "t1"}}
@@ -172,7 +172,7 @@ class Thread:
 
 
 class AsyncThread(Thread):
-    """The same by coroutines."""
+    """The same program with coroutines."""
 
     async def _run(self, text: str) -> Any:
         return await self.graph.ainvoke({"messages": [("user", text)]}, self.config)

@@ -47,7 +47,7 @@ def states(answer: OperationSpan) -> list[str]:
 
 
 def check(recording: Recording) -> None:
-    """The last answer reads the messages before it, each as the one version that the thread has of it."""
+    """The last answer reads each earlier message as the version of the thread."""
     assert {op.system for op in operations(recording)} <= {"openai", "langchain", "langgraph"}
     writers = {v.ref: op.origin for op in kinds(recording, "create") for v in op.outputs}
     assert len(writers) == 2 * len(SAID)
@@ -150,7 +150,7 @@ TEA = [
 
 
 def found(prompt: list[Any], thread: list[Any] = TEA, *, ids: bool = True, **texts: str) -> list[str]:
-    """What each message of a prompt is in a thread, '' for none."""
+    """The thread ref of each message of a prompt, '' for none."""
     values = {"messages": thread, **texts}
     held = {e.ref: Held(e.channel, e.key, "o", e.said) for e in entries_of("t", values).values()}
     said = [message_of(m if ids else m.model_copy(update={"id": None})) for m in prompt]

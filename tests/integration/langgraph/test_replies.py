@@ -43,7 +43,7 @@ def graph_of_nodes(nodes: dict[str, Any]) -> Any:
 
 
 def read(recording: Recording, messages: list[Any]) -> dict[str, str]:
-    """The model whose answer each node's message was made of, by the name of the node."""
+    """The model behind the message of each node, by the name of the node."""
     models = {op.origin: str(op.attributes.get(semconv.GEN_AI_REQUEST_MODEL)) for op in kinds(recording, "respond")}
     found: dict[str, str] = {}
     for op in kinds(recording, "create"):

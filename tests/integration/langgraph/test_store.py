@@ -171,7 +171,7 @@ def test_an_agent_that_remembers_and_answers(
 
 
 class Notebook(BaseStore):
-    """An application's own store, which holds everything itself."""
+    """A custom store that keeps all data in the object."""
 
     def __init__(self) -> None:
         self.notes: dict[Any, Item] = {}

@@ -27,7 +27,7 @@ MODES = ("values", "updates", "messages", "custom", "debug")
 
 
 class Streaming:
-    """A graph of one model, whose thread is checkpointed, streamed in one of its modes."""
+    """A graph of one model with a checkpointed thread, streamed in one mode."""
 
     def __init__(self, mode: Any, asynchronous: bool) -> None:
         self.mode, self.asynchronous = mode, asynchronous
@@ -69,7 +69,7 @@ class TestStreams(StreamedContract):
 
 
 def recorded(recording: Recording) -> list[tuple[str, str, list[str], list[str]]]:
-    """Each operation with what it read and made, without ids."""
+    """Each operation with its inputs and outputs, without ids."""
 
     def kinds_of(variables: Any) -> list[str]:
         return [f"{variable.role} {variable.ref.partition(':')[0]} {variable.content}" for variable in variables]
@@ -99,7 +99,7 @@ async def read(stream: Any) -> list[object]:
 
 
 async def left(stream: Any, way: str) -> None:
-    """Read the first piece, and no more."""
+    """Read only the first item."""
     if way == "sync":
         next(stream)
         stream.close()

@@ -28,7 +28,7 @@ def remembers(*facts: str) -> dict[str, Any]:
 
 
 def patches(id: str, text: str) -> dict[str, Any]:
-    """A reply that changes what one memory says."""
+    """A reply that updates one memory."""
     change = {"op": "replace", "path": "/content", "value": text}
     return {"calls": [["PatchDoc", {"json_doc_id": id, "planned_edits": "it changed", "patches": [change]}]]}
 

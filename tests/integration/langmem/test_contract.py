@@ -34,7 +34,7 @@ PARTS = (LangMemInstrumentor, LangGraphInstrumentor, LangChainInstrumentor)
 
 
 class Together:
-    """langmem's instrumentor with those of the store that it writes to and the models that it calls."""
+    """The instrumentors of langmem, its store and its models."""
 
     __module__ = LangMemInstrumentor.__module__  # whose functions are broken one by one
     patches = property(lambda self: LangMemInstrumentor().patches)
@@ -50,7 +50,7 @@ class Together:
 
 
 def extracting(prompt: str) -> Any:
-    """What a plain model would do: each sentence that the user said is a memory."""
+    """A scripted model: each sentence of the user is a memory."""
     if "never" in prompt:
         return 500
     said = re.findall(r"My [^.\n]*\.", prompt.rpartition("<conversation")[2] or prompt)
@@ -91,7 +91,7 @@ class Memories:
         pass
 
     async def explore(self) -> object:
-        """A reflection that is put off."""
+        """A delayed reflection."""
         executor: Any = ReflectionExecutor(self.manager, store=self.store)
         given = {"messages": [{"role": "user", "content": "My horse runs."}]}
         config = deepcopy(CONFIG)  # the executor leaves its store in there
@@ -101,7 +101,7 @@ class Memories:
         return self._seen(stored)
 
     async def reenter(self, text: str, query: str) -> object:
-        """The embedder searches, once, before it embeds what is to be stored."""
+        """The embedder searches once before it embeds a stored text."""
         embed, found = self.embedding.embed_documents, list[object]()
 
         def embedding(texts: list[str]) -> list[list[float]]:
@@ -118,7 +118,7 @@ class Memories:
 
 
 class AsyncMemories(Memories):
-    """The same by coroutines."""
+    """The same program with coroutines."""
 
     async def write(self, text: str) -> object:
         return self._seen(await self.arun.ainvoke([{"role": "user", "content": text}], CONFIG))

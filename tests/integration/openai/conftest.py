@@ -122,7 +122,7 @@ def completion(message: dict[str, Any]) -> bytes:
 
 
 def chunks(*deltas: dict[str, Any]) -> bytes:
-    """A chat completion in parts."""
+    """A chat completion as stream chunks."""
     bodies = [_envelope("chat.completion.chunk") | {"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
     return events(*bodies) + b"data: [DONE]\n\n"
 

@@ -35,7 +35,7 @@ def answers(recording: Recording) -> list[OperationSpan]:
 
 
 def behind(recording: Recording, answer: OperationSpan) -> set[str]:
-    """The model calls, by origin, that an answer follows from the replies of."""
+    """Origins of the model calls behind an answer."""
     slice = build_graph(spans_of(recording)).slice_of_answer(answer.origin)
     replies = {node for node in slice if getattr(node, "ref", "").startswith(("answer:", "completion:"))}
     return {node.origin for node in replies} - {answer.origin}
@@ -88,7 +88,7 @@ def test_a_conversation_may_continue_from_each_choice(
 
 
 class Person:
-    """Somebody whose turns overlap with those of others, each in a context of its own, as a web server has it."""
+    """A user with concurrent turns, each in its own context, as in a web server."""
 
     def __init__(self, client: openai.OpenAI, **options: Any) -> None:
         self.client, self.options = client, options

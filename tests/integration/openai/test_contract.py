@@ -58,7 +58,7 @@ class Conversation:
         return await self._pieces([{"role": "user", "content": query}], True)
 
     async def reenter(self, text: str, query: str) -> object:
-        """Another call is made by the program's own part of the HTTP client, once, before the first one is sent."""
+        """The HTTP client of the program makes another call, once, before the first request."""
         found, own = list[object](), {"model": "m1", "messages": [{"role": "user", "content": query}]}
 
         def ask(request: object) -> None:
@@ -88,7 +88,7 @@ class Conversation:
 
 
 class AsyncConversation(Conversation):
-    """Its calls can be cancelled."""
+    """The async calls can be cancelled."""
 
     async def hang(self) -> object:
         return await self._ask([{"role": "user", "content": "hang"}])
@@ -96,7 +96,7 @@ class AsyncConversation(Conversation):
 
 @pytest.fixture(autouse=True)
 def instrumented() -> None:
-    """The contract instruments by itself."""
+    """The contract runs the instrumentor."""
     conversations.forget()
 
 
@@ -106,7 +106,7 @@ class Contract(InstrumentorContract, ThreadedContract, StreamedContract, Reentra
     reading = ("respond", "history")
     remembers_answers = True
     nests = False
-    """A call inside of a call is a step of it."""
+    """A nested call is a step of the outer call."""
 
 
 class TestSync(Contract, SynchronousContract):

@@ -24,7 +24,7 @@ def no_conversations(content_on: None) -> None:
 
 
 def said(recording: Recording) -> list[tuple[str, str]]:
-    """Kind and content of what the last call has said."""
+    """Kind and content of the outputs of the last call."""
     written = recording.named("chat m1")[-1].attributes or {}
     refs, texts = (list(written.get(name, ())) for name in (semconv.OUTPUTS, semconv.OUTPUTS_CONTENTS))  # type: ignore[arg-type]
     return [(str(ref).partition(":")[0], str(text)) for ref, text in zip(refs, texts, strict=True)]

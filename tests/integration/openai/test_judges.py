@@ -43,7 +43,7 @@ def read(span: ReadableSpan) -> list[tuple[object, ...]]:
 
 
 def assert_same_question(recording: Recording) -> None:
-    """The judge reads the very query that the answer read, and nothing else that was asked."""
+    """The judge reads only the query of the answer."""
     [*_, chat], [judged] = recording.named("chat m1"), recording.named("memtrace.judge")
     [asked] = [entry for entry in read(chat) if entry[0] == "query"]
     assert asked[2] == QUESTION

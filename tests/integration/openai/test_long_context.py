@@ -201,7 +201,7 @@ def test_an_edited_question_is_a_branch_without_deletions(chat: Chat, recording:
 def test_an_equal_short_reply_does_not_join_two_users(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
-    """Bob's earlier turns were served elsewhere: nothing of Ann's conversation is his."""
+    """Another process served the earlier turns of Bob: he continues no conversation of Ann."""
     Chat(client, server, recording).say("I am Ann, remember my PIN 4711.", "OK")
     bob = Chat(client, server, recording)
     bob.history += [{"role": "user", "content": "I am Bob, I like tea."}, {"role": "assistant", "content": "OK"}]
@@ -214,7 +214,7 @@ def test_an_equal_short_reply_does_not_join_two_users(
 def test_an_equal_short_reply_joins_no_conversations_in_one_context(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
-    """As a program does that goes through one dialogue after another: their contexts are one."""
+    """A program that runs several dialogues in one context."""
     ann, bob = Chat(client, server, recording), Chat(client, server, recording)
     ann.say("I am Ann, remember my PIN 4711.", "OK")
     bob.history += [{"role": "user", "content": "I am Bob, I like tea."}, {"role": "assistant", "content": "OK"}]
@@ -230,7 +230,7 @@ def test_a_conversation_continues_in_another_context(chat: Chat, recording: Reco
 
 
 def greeted(client: openai.OpenAI, server: ModelServer, recording: Recording) -> tuple[Chat, Chat]:
-    """Two people served by one program who have said and heard the same."""
+    """Two users of one program with equal first turns."""
     people = Chat(client, server, recording), Chat(client, server, recording)
     for person in people:
         person.say("Hello", "Hi! How can I help you?")
@@ -255,7 +255,7 @@ def test_equal_conversations_have_unknown_origin_until_the_prompts_differ(
 
 
 def assert_told_apart(recording: Recording) -> None:
-    """Each of two people's second calls has stored the answer of their own first one, without a doubt."""
+    """The second call of each user stores the answer of the user's first call, and is certain."""
     spans = answers(recording)
     assert not [span for span in spans if {"inferred", "unknown_origin"} & set(span.incomplete)]
     read = [{v.origin for v in op.inputs} - {""} for op in operations(recording, "memory_update")]
@@ -438,7 +438,7 @@ def test_a_conversation_that_the_provider_holds_is_not_trimmed(
 def test_a_restarted_named_conversation_has_new_refs(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
-    """Another process, or a restart, knows the name but not what it stood for."""
+    """Another process, or a restart, knows the name of the conversation but no messages."""
     for said in ("one", "two"):
         server.replies = ["Noted.", "Yes."]
         options: dict[str, Any] = {"model": "m1", "metadata": {"conversation_id": "c-7"}}

@@ -36,7 +36,7 @@ def origin(span: ReadableSpan) -> str:
 
 
 def remember(recording: Recording) -> None:
-    """Two records written, both found by the question's search."""
+    """Two records, both found by the search."""
     for ref, text in (("memory:tea", TEA), ("memory:paris", PARIS)):
         with operation("create_memory", kind="create", system="t", scope=SCOPE, tracer=recording.tracer) as op:
             op.wrote(ref, action="ADD", content=text)
@@ -104,7 +104,7 @@ def test_an_answer_reads_the_memory_versions_that_are_in_its_prompt(
 def test_the_query_of_an_answer_is_the_question_of_the_user(
     recording: Recording, server: ModelServer, client: openai.OpenAI, content_on: None, message: str, asked: str
 ) -> None:
-    """A search may have been put in other words; a message may hold notes around the question."""
+    """A search may use other words; a message may hold notes around the question."""
     searched = "Ana drink" if asked != "What does Ana drink?" else asked
     server.replies = ["Green tea."]
     remember(recording)
@@ -389,7 +389,7 @@ def test_feedback_writes_the_judge_span_of_the_newest_answer(
 def test_an_answer_from_a_record_without_a_writer_has_unknown_origin(
     client: openai.OpenAI, server: ModelServer, recording: Recording, memories: str, unknown: bool
 ) -> None:
-    """Not when it used another record: the search says of its own that it found one."""
+    """Not for an answer from another record: the search knows the origins of its hits."""
     server.replies = ["Green tea."]
     with operation("create_memory", kind="create", system="t", scope=SCOPE, tracer=recording.tracer) as op:
         op.wrote("memory:paris", action="ADD", content=PARIS)
@@ -469,7 +469,7 @@ def test_an_answer_after_an_empty_search_has_the_scope_of_the_search(
 def test_a_span_around_one_model_call_keeps_the_turn(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
-    """As another instrumentation makes one: the search before it was outside any span."""
+    """A span of another instrumentation; the earlier search was outside any span."""
     server.replies = ["Green tea."]
     remember(recording)
     search(recording)

@@ -73,7 +73,7 @@ class Program:
         return self._recording.tracer.start_as_current_span("turn") if traced else nullcontext()
 
     def read(self, at: int = -1) -> tuple[set[str], list[str]]:
-        """The records that are behind an answer, the last one by default, and why it knows less than it should."""
+        """The records behind an answer (the last by default), and its `memtrace.incomplete`."""
         spans = decode_request(encode_spans(self._recording.spans()).SerializeToString())
         answer = sorted((span for span in spans if span.kind == "respond"), key=lambda span: span.start)[at]
         refs = {getattr(node, "ref", "") for node in build_graph(spans).slice_of_answer(answer.origin)}
@@ -89,7 +89,7 @@ def program(client: openai.OpenAI, recording: Recording) -> Program:
 
 @pytest.fixture
 def summarising(server: ModelServer) -> None:
-    """A model that says of the notes it is given whose they are."""
+    """A model that names the owner of the given notes."""
 
     def says(asked: dict[str, Any]) -> str:
         prompt = json.dumps(asked)
@@ -172,7 +172,7 @@ def test_refining_one_summary_document_by_document(program: Program, server: Mod
 
 
 def test_a_tool_result_may_quote_a_reply(program: Program, server: ModelServer) -> None:
-    """An agent that is the tool of another."""
+    """An agent as a tool of another agent."""
     server.replies = [LONG, {"name": "ask_mill", "arguments": "{}"}, LONG.replace("good", "bad"), "A bad one."]
     call: Any = {"id": "call-1", "type": "function", "function": {"name": "ask_mill", "arguments": "{}"}}
     with program.turn(True):
@@ -185,7 +185,7 @@ def test_a_tool_result_may_quote_a_reply(program: Program, server: ModelServer) 
     assert program.read()[0] == {"all-mill"}
 
 
-# --- what is no part of an answer ---------------------------------------------------------------------------------
+# --- texts that quote no answer -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("traced", [True, False])
@@ -219,7 +219,7 @@ def test_template_words_identify_no_answer(
 def test_a_chat_written_as_one_text_quotes_no_answers(
     program: Program, server: ModelServer, traced: bool, whole: bool, asking: str
 ) -> None:
-    """`whole`: it repeats all that was said, else the last exchange only."""
+    """`whole`: the prompt repeats the whole chat, else the last exchange."""
     server.replies = [LONG, said_of("port"), said_of("farm")]
     chat = ["A chat.\n"]
     with program.turn(traced):
@@ -239,7 +239,7 @@ def test_a_record_with_the_text_of_an_answer_is_the_input(program: Program, serv
 
 
 def serve(program: Program, owner: str, name: str) -> None:
-    """Two calls: the second hands on what the first has answered, which is the same for all owners."""
+    """Two calls: the second quotes the answer of the first, equal for all owners."""
     answer = program.ask(system(program.look_up(name, owner)), user("How was the harvest?"))
     program.ask(user(f"Make this shorter: {answer}"))
 
@@ -257,7 +257,7 @@ def in_threads(program: Program) -> None:
 
 
 def step_by_step(program: Program) -> None:
-    """All in turn, each in a context of its own, one step of each before the next of any."""
+    """Interleaved steps of all owners, each owner in its own context."""
     contexts = {"ann": Context(), "bob": Context()}
     names = {"ann": "mill", "bob": "port"}
     answers = {
@@ -276,7 +276,7 @@ def step_by_step(program: Program) -> None:
 def test_equal_answers_of_two_users_at_the_same_time(
     program: Program, server: ModelServer, way: Callable[[Program], None], around: bool
 ) -> None:
-    """`around`: one span is around all of them, and both have their own context in it."""
+    """`around`: one span is around both owners, each in its own context."""
     server.says = lambda asked: LONG if asked["messages"][-1]["content"].startswith("How was") else "Good."
     with program.turn(around):
         way(program)

@@ -30,7 +30,7 @@ KNOWN = pytest.mark.parametrize("known", [NAMED | USER, NAMED, USER, {}], ids=["
 
 
 def window(chat: Chat, size: int, said: list[str], reply: str = NOTED, **known: Any) -> None:
-    """One turn after the other, each with the last messages and its question."""
+    """Turns with a window: the last messages and the question."""
     chat.history = []
     for text in said:
         chat.history = chat.history[-(size - 1) :]
@@ -38,7 +38,7 @@ def window(chat: Chat, size: int, said: list[str], reply: str = NOTED, **known: 
 
 
 def turns_read(recording: Recording) -> list[list[int]]:
-    """Numbers of the calls whose replies each call reads, as the history has them; no version is read once trimmed."""
+    """Numbers of the calls whose replies each call reads; no call reads a trimmed version."""
     number = {answer.origin: at for at, answer in enumerate(answers(recording))}
     replied = {
         (stored.outputs[written].ref, stored.origin): number[stored.inputs[read].origin]
@@ -85,7 +85,7 @@ def test_a_window_of_one_exchange_reads_the_last_exchange(
 def test_equal_prompts_are_separate_turns_marked_inferred(
     chat: Chat, recording: Recording, known: dict[str, Any]
 ) -> None:
-    """The third may as well be the second once more: nothing but what came between says that it is not."""
+    """The third prompt may be a retry of the second: both are equal."""
     window(chat, 3, [ON] * 5, **known)
     assert turns_read(recording) == [[], [0], [1], [2], [3]]
     assert [is_doubtful(answer) for answer in answers(recording)] == [False, False, True, True, True]

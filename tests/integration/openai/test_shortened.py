@@ -32,7 +32,7 @@ LAST = ("Where do I live?", "In Oslo.")
 
 
 def anywhere(run: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """In a context of its own, as a web server has it."""
+    """In its own context, as in a web server."""
     return contextvars.Context().run(run, *args, **options)
 
 
@@ -68,7 +68,7 @@ def test_a_short_reply_to_another_question_has_unknown_origin(
 
 # --- a summary, and the last messages -------------------------------------------------------------------------------
 def summarised(chat: Chat, keep: int, role: str, *, span: bool = True) -> None:
-    """The loop of many programs: have all but the last messages summarised, then ask."""
+    """A model summarises all but the last messages; then the user asks."""
     old, kept = chat.history[1 : len(chat.history) - keep], chat.history[len(chat.history) - keep :]
     said = "\n".join(f"{message['role']}: {message['content']}" for message in old)
     asked: list[Any] = [

@@ -29,7 +29,7 @@ def trimmed(recording: Recording) -> list[str]:
 
 
 def window(chat: Chat, number: int, *before: dict[str, str]) -> None:
-    """Two exchanges and the question, behind what is always said anew."""
+    """Two exchanges and the question, after messages that change with every turn."""
     chat.history = [*before, *[message for message in chat.history if "fixed" not in message][-4:]]
     chat.say(FACTS[number], f"I will keep in mind that {FACTS[number]}")
     chat.history = chat.history[len(before) :]

@@ -23,11 +23,11 @@ class Holder:
 
 
 class Client(SimpleNamespace):
-    """Of a library; what a weak reference can be made to."""
+    """An object of a library, with weak references."""
 
 
 class Notes:
-    """A store of the program's own that keeps everything itself."""
+    """A custom store that keeps all data in the object."""
 
     def __init__(self) -> None:
         self.notes: dict[str, str] = {}
@@ -98,7 +98,7 @@ def test_each_chroma_database_has_its_own_location(tmp_path: Path, monkeypatch: 
 
 
 class Told:
-    """What psycopg's `connection.info` says; of a closed connection nothing."""
+    """`connection.info` of psycopg; empty for a closed connection."""
 
     def __init__(self, host: str, dbname: str, port: int = 5432, *, closed: bool = False) -> None:
         self.dbname, self.port, self._host, self._closed = dbname, port, host, closed
@@ -112,7 +112,7 @@ class Told:
 
 
 class Saver:
-    """A checkpointer of an application on a connection that is like psycopg's."""
+    """A custom checkpointer on a connection like that of psycopg."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.conn = type("Connection", (), {"info": Told(*args, **kwargs)})()
@@ -148,7 +148,7 @@ def test_a_postgresql_pool_has_the_location_of_its_connections(monkeypatch: pyte
 
 
 class Anything:
-    """A client that answers to every name, as those of MongoDB and of remote procedures do, and is no function."""
+    """A client with every attribute, like that of MongoDB."""
 
     def __getattr__(self, name: str) -> Anything:
         if name.startswith("__"):

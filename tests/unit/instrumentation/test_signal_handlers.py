@@ -1,5 +1,4 @@
-"""A signal handler of the program may use its memory while its own thread holds a lock of ours: it must not wait for
-that thread, which goes on only after it."""
+"""Signal handlers of the program may use its memory: every lock of ours is re-entrant for its thread."""
 
 from __future__ import annotations
 
