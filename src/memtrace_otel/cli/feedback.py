@@ -45,8 +45,8 @@ def feedback(
     """Judge the newest answer of a trace as wrong or right.
 
     The feedback becomes a judge span of the trace. The spans of the trace may arrive later. The latest feedback
-    decides. Texts are redacted like contents, and dropped when contents are off here or were off in the recorded trace. A
-    server on the same database attributes the failure.
+    decides. Texts are redacted like contents, and dropped when contents are off here or were off in the recorded trace.
+    A server on the same database attributes the failure.
     """
     from memtrace_otel.capture.feedback import feedback_redaction
     from memtrace_otel.otlp.feedback import encode_feedback

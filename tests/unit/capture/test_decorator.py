@@ -1,4 +1,4 @@
-"""Decorated functions: what is recorded of calls, coroutines and streams, and that nothing changes for the program."""
+"""Decorated functions: records of calls, coroutines and streams; results and errors of the program stay the same."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanKind, StatusCode
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, drops, operation, variable_ref
 from memtrace_otel.capture import decorator as module
+from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.model import make_origin
 from tests.conftest import Recording
 
@@ -34,7 +35,7 @@ def origin_of(span: ReadableSpan) -> str:
     return make_origin(f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}")
 
 
-def test_a_streamed_answer_is_one_output_recorded_at_its_end(recording: Recording) -> None:
+def test_streamed_answer_is_one_output(recording: Recording) -> None:
     @operation(kind="respond", system="t", tracer=recording.tracer, inputs={"question": "query"}, output="answer")
     def answer(question: str) -> Iterator[str]:
         yield "In "
@@ -52,7 +53,7 @@ def test_a_streamed_answer_is_one_output_recorded_at_its_end(recording: Recordin
     assert attribute(span, semconv.OUTPUTS_SIZES) == [len("In Lisbon")]
 
 
-def test_a_generator_of_items_gives_one_output_each(recording: Recording) -> None:
+def test_each_item_of_a_generator_is_an_output(recording: Recording) -> None:
     @operation(kind="extract", system="t", tracer=recording.tracer, output="fact")
     def facts() -> Iterator[str]:
         yield "a"
@@ -67,7 +68,7 @@ def test_a_generator_of_items_gives_one_output_each(recording: Recording) -> Non
     assert inner.parent.span_id == outer.context.span_id
 
 
-def test_spans_that_a_generator_keeps_open_stay_its_own(recording: Recording) -> None:
+def test_open_spans_of_a_generator_are_not_current_for_its_reader(recording: Recording) -> None:
     def body() -> Iterator[int]:
         with recording.tracer.start_as_current_span("inner"):
             yield 1
@@ -146,7 +147,7 @@ def test_an_error_in_a_stream_passes_and_what_came_before_is_kept(recording: Rec
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-async def test_an_async_stream_takes_what_is_sent_and_thrown_in(recording: Recording, recorded: bool) -> None:
+async def test_async_stream_passes_on_sent_values_and_thrown_errors(recording: Recording, recorded: bool) -> None:
     with nullcontext() if recorded else suppress_instrumentation():
 
         @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
@@ -256,7 +257,7 @@ def test_an_endless_stream_fills_no_memory(recording: Recording, monkeypatch: py
     assert drops["variables"] - before == 3
 
 
-def test_a_purpose_is_the_systems_own_word_for_the_operation(recording: Recording) -> None:
+def test_purpose_is_an_attribute_of_the_span(recording: Recording) -> None:
     @operation(kind="update", system="t", tracer=recording.tracer, purpose="message_buffer_update")
     def push() -> None: ...
 
@@ -267,7 +268,7 @@ def test_a_purpose_is_the_systems_own_word_for_the_operation(recording: Recordin
     assert purposes == ["message_buffer_update", "finalize"]
 
 
-async def test_what_a_plain_function_leaves_to_be_consumed_is_no_output(recording: Recording) -> None:
+async def test_awaitable_or_iterator_of_a_plain_function_is_no_output(recording: Recording) -> None:
     async def reply() -> str:
         return "In Lisbon"
 
@@ -285,7 +286,7 @@ async def test_what_a_plain_function_leaves_to_be_consumed_is_no_output(recordin
     assert drops["misuse:output"] - before == 3
 
 
-def test_a_parameter_that_the_function_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_parameter_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     drops["misuse:inputs"] = 0
 
     def extract(message: str) -> str:
@@ -300,7 +301,7 @@ def test_a_parameter_that_the_function_does_not_have_is_told(caplog: pytest.LogC
     assert "it has message" in told
 
 
-def test_what_only_a_decorator_uses_is_told_in_a_with(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
+def test_inputs_of_a_with_block_are_logged_and_counted(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
     drops["misuse:inputs"] = 0
     for _ in range(2):
         with operation(kind="extract", system="t", tracer=recording.tracer, inputs={"text": "message"}, output="fact"):
@@ -315,7 +316,7 @@ def test_a_callable_without_a_signature_is_called_as_it_is(recording: Recording)
     assert attribute(recording.spans()[0], semconv.OUTPUTS) == [variable_ref("fact", "b")]
 
 
-def test_wrong_arguments_fail_as_they_would_undecorated(recording: Recording) -> None:
+def test_wrong_arguments_raise_the_error_of_the_function(recording: Recording) -> None:
     @operation(kind="other", system="t", tracer=recording.tracer, inputs={"text": "message"})
     def work(text: str) -> str:
         return text
@@ -326,7 +327,7 @@ def test_wrong_arguments_fail_as_they_would_undecorated(recording: Recording) ->
     assert len(recording.spans()) == 2
 
 
-def test_without_a_scope_a_call_has_that_of_the_operation_of_its_system_around_it(recording: Recording) -> None:
+def test_call_without_a_scope_takes_the_scope_of_the_outer_operation(recording: Recording) -> None:
     def traced(system: str, scope: str = "") -> Callable[[str], str]:
         decorate = operation(
             kind="decide", system=system, scope=scope, tracer=recording.tracer, inputs={"record": "memory"}
@@ -412,3 +413,69 @@ def test_methods_of_classes_are_wrapped_from_both_sides(recording: Recording) ->
     assert [attributes[semconv.OUTPUTS] for attributes in made] == [
         (variable_ref("fact", x),) for x in ("Memory: a", "Memory: b", "C")
     ]
+
+
+def test_options_of_the_decorator_reach_the_span(recording: Recording) -> None:
+    @operation(
+        "update_memory",
+        kind="update",
+        system="t",
+        scope="s",
+        purpose="why",
+        tracer=recording.tracer,
+        span_kind=SpanKind.CLIENT,
+        attributes={"a": 1},
+        inputs={"text": "message"},
+        output="memory",
+        action="UPDATE",
+    )
+    def update(text: str) -> str:
+        return text.upper()
+
+    assert update("x") == "X"
+    [span] = recording.spans()
+    assert (span.name, span.kind) == ("update_memory", SpanKind.CLIENT)
+    assert {"a": 1, semconv.SCOPE: "s", semconv.OP_PURPOSE: "why"}.items() <= dict(span.attributes or {}).items()
+    assert attribute(span, semconv.INPUTS) == [variable_ref("message", "x")]
+    assert attribute(span, semconv.OUTPUTS_ACTIONS) == ["UPDATE"]
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("waits", [True, False])
+def test_stream_that_the_event_loop_closes_has_not_failed(recording: Recording, *, held: bool, waits: bool) -> None:
+    complaints: list[object] = []
+    streams: list[object] = []
+
+    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+    async def answer() -> AsyncIterator[str]:
+        try:
+            yield "Lis"
+            yield "bon"
+        finally:
+            if waits:
+                await asyncio.sleep(0.01)
+
+    async def read_one() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+        stream = answer()
+        streams.extend([stream] if held else [])
+        async for _ in stream:
+            break
+
+    asyncio.run(read_one())
+    streams.clear()
+    report_waiting()
+    [span] = recording.spans()
+    assert (span.status.status_code, attribute(span, semconv.OUTPUTS_SIZES)) == (StatusCode.UNSET, [3])
+    assert complaints == []
+
+
+def test_callable_without_a_name_is_recorded_by_its_type(recording: Recording) -> None:
+    def ask(key: str, question: str) -> str:
+        return question + key
+
+    decorated = operation(kind="respond", system="t", tracer=recording.tracer)(partial(ask, "sk-secret"))
+    assert decorated("?") == "?sk-secret"
+    [span] = recording.spans()
+    assert (span.attributes or {})[semconv.CODE_FUNCTION_NAME] == "functools.partial"
+    assert "secret" not in str(span.attributes)

@@ -432,6 +432,48 @@ def test_attributes_past_their_share_of_a_span_are_cut_then_dropped_and_both_is_
     assert drops["attributes"] - before == 2
 
 
+def test_too_many_attributes_leave_room_for_variables_and_counts(recording: Recording) -> None:
+    before = drops["attributes"]
+    with operation("search_memory", kind="retrieve", system="t", tracer=recording.tracer) as op:
+        for n in range(5):
+            op.set(f"text.{n}", "x" * 2000)
+        op.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, 3)
+        for number in range(200):
+            op.set(f"n{number}", number)
+        op.wrote("memory:1", action="ADD")
+    [span] = recording.named("search_memory")
+    assert len(span.attributes or {}) <= 64
+    assert (span.attributes or {})[semconv.GEN_AI_MEMORY_RECORD_COUNT] == 3
+    assert "memory:1" in attribute(recording.spans()[-1], semconv.OUTPUTS)
+    assert "budget" in attribute(span, semconv.INCOMPLETE)
+    assert drops["attributes"] - before > 100
+
+
+def test_flow_with_too_many_pairs_is_left_out(recording: Recording) -> None:
+    with operation(kind="extract", system="t", tracer=recording.tracer) as op:
+        for n in range(500):
+            op.read(f"message:{n}", role="message")
+            op.wrote(f"fact:{n}")
+        op.wrote("fact:own", sources=[0])
+    assert semconv.FLOW not in (recording.spans()[0].attributes or {})
+    assert "budget" in attribute(recording.named("memtrace.extract")[0], semconv.INCOMPLETE)
+
+
+async def test_methods_of_an_operation_do_nothing_without_an_sdk() -> None:
+    before = drops.copy()
+    async with operation("search_memory", kind="retrieve", system="t", scope=SCOPE) as op:
+        assert (op.read("memory:1", role="hit"), op.wrote("fact:1"), op.origin, op.context()) == (-1, -1, "", "")
+        assert current_operation() is None
+        assert not op.captures_content
+        op.mark("truncated")
+        op.set("name", "value")
+        op.leave()
+        op.resume()
+    assert drops == before
+    with pytest.raises(TypeError):
+        operation(kind="extract", system="t", contents="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
 class Hostile:
     """Everything about this value raises."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import os
 import sqlite3
 import subprocess
 import sys
 from collections import UserDict
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -240,6 +242,61 @@ def test_hits_are_named_by_their_records_and_have_their_scores(
     assert attribute(recording, "search_memory", semconv.INPUTS_CONTENTS) == ["Ann lives in Lisbon"]
     assert attribute(recording, "search_memory", semconv.INPUTS_SCORES) == [0.5]
     assert attribute(recording, "search_memory", semconv.OUTPUTS_CONTENTS) == ["Ann lives in Lisbon"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "output", "items", "inputs", "contents"),
+    [
+        (
+            *("retrieve", "memory"),
+            [{"id": 17, "text": "Ann lives in Lisbon", "score": 0.5}, {"id": 18, "text": "Cats sleep", "score": 0.25}],
+            *(("memory:17", "memory:18"), ("Ann lives in Lisbon\nCats sleep",)),
+        ),
+        (
+            "respond",
+            "answer",
+            [{"content": "In "}, {"content": "Lisbon"}, {"content": "", "done": True}],
+            None,
+            ("In Lisbon",),
+        ),
+    ],
+)
+def test_items_of_a_stream_are_hits_of_a_search_or_pieces_of_one_text(
+    recording: Recording,
+    content_on: None,
+    is_async: bool,
+    kind: str,
+    output: str,
+    items: list[object],
+    inputs: tuple[str, ...] | None,
+    contents: tuple[str, ...],
+) -> None:
+    decorate = operation(kind=kind, system="t", tracer=recording.tracer, output=output)
+
+    @decorate
+    def yielding() -> Iterator[object]:
+        yield from items
+
+    @decorate
+    async def streaming() -> AsyncIterator[object]:
+        for item in items:
+            yield item
+
+    async def read() -> list[object]:
+        return [item async for item in streaming()]
+
+    assert (asyncio.run(read()) if is_async else list(yielding())) == items
+    [span] = recording.spans()
+    found = dict(span.attributes or {})
+    assert found.get(semconv.INPUTS) == inputs
+    assert found[semconv.OUTPUTS_CONTENTS] == contents
+
+
+def test_record_that_contains_itself_has_no_text() -> None:
+    record: dict[str, object] = {}
+    record["content"] = record
+    assert words(record) == ("<dict>", False)
 
 
 def test_a_row_of_sqlite_is_a_record() -> None:
