@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
 from memtrace_otel.attribution import attribute, attribute_trace, find_failures, verdict_json
 from memtrace_otel.graph import EvolutionGraph, build_graph
-from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.model import OperationSpan, Variable, Verdict
 from memtrace_otel.semconv import FailureType
 
 from .planted import FAULTS_OF, Fault, Recording, System, record
@@ -31,6 +32,15 @@ def recorded(system: System, fault: Fault, index: int, **options: bool) -> Recor
     return record(system, fault, STORY[index], STORY[(index + 3) % len(STORY)], **options)
 
 
+def assert_reason_holds(verdict: Verdict) -> None:
+    """No reason contradicts itself, or names an identifier that a person cannot read; every verdict has a next step."""
+    taken = verdict.reason.partition("took from it only")[2]
+    assert not any(item in taken for item in verdict.failure.expected.split(", "))
+    assert "Only candidate 1" not in verdict.reason
+    assert not re.search(r"\b(message|memory|query|fact):\w", verdict.reason)
+    assert verdict.advice.endswith(".")
+
+
 @pytest.mark.parametrize("evidence", [False, True], ids=["gold_answer", "gold_evidence"])
 @pytest.mark.parametrize(("system", "fault", "index"), faults())
 def test_planted_fault_is_found(system: System, fault: Fault, index: int, evidence: bool) -> None:
@@ -40,6 +50,7 @@ def test_planted_fault_is_found(system: System, fault: Fault, index: int, eviden
     assert f"{verdict.trace_id}-{verdict.span_id}" == planted.origin
     assert verdict.complete
     assert verdict.confidence > 0.5
+    assert_reason_holds(verdict)
 
 
 @pytest.mark.parametrize("system", System)

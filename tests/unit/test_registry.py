@@ -282,7 +282,7 @@ def test_the_span_that_tells_of_losses(recording: Recording) -> None:
 
 
 def test_spans_of_a_verdict_carry_what_the_registry_says() -> None:
-    verdict = verdict_on(UPDATE, attribution_id="5e88", replaces="4d77")
+    verdict = verdict_on(UPDATE, attribution_id="5e88", replaces="4d77", advice="Raise k.")
     spans = list(decode_request(encode_request([marker(verdict, UPDATE), *attribution_trace(verdict, 1, 2)])))
     kinds = {entry["type"] for entry in REGISTRY["spans"]}
     seen: set[str] = set()

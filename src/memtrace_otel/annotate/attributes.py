@@ -40,6 +40,7 @@ def verdict_attributes(verdict: Verdict) -> dict[str, AttributeValue]:
         semconv.FAILURE_VARIABLE: verdict.variable,
         semconv.FAILURE_WHEN: rfc3339(verdict.when) if verdict.when else "",
         semconv.ATTRIBUTION_REPLACES: verdict.replaces,
+        semconv.FAILURE_ADVICE: clip(verdict.advice, EXPLANATION_BYTES),
     }
     attributes.update({name: value for name, value in optional.items() if value})
     lists = {

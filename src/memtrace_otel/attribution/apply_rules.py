@@ -52,6 +52,7 @@ def attribute(graph: EvolutionGraph, failure: Failure, *, everywhere: bool = Fal
         variable=best.variable,
         confidence=verdict_confidence,
         reason=best.reason,
+        advice=best.advice,
         evidence=best.steps,
         alternatives=alternatives,
         complete=complete,

@@ -25,6 +25,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "variable": verdict.variable,
         "confidence": verdict.confidence,
         "reason": verdict.reason,
+        "advice": verdict.advice,
         "alternatives": [
             {
                 "failure_type": str(a.failure_type),
@@ -66,6 +67,7 @@ def read_verdict(text: str, failure: Failure) -> Verdict:
         variable=said["variable"],
         confidence=said["confidence"],
         reason=said["reason"],
+        advice=said.get("advice", ""),
         evidence=tuple(_read_step(step) for step in said["evidence"]),
         alternatives=tuple(Alternative(**one) for one in said["alternatives"]),
         complete=said["complete"],

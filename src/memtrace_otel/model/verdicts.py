@@ -64,7 +64,8 @@ class Alternative:
 class Verdict:
     """The attribution of one failure. `trace_id`/`span_id` of the decisive operation are '' when there is none.
 
-    `earlier_types` are the failure types that the verdicts on the same answer before this one name.
+    `advice` is one next step for a person. `earlier_types` are the failure types that the verdicts on the same answer
+    before this one name.
     """
 
     failure: Failure
@@ -84,6 +85,7 @@ class Verdict:
     method: str = "rules"
     version: str = ""
     replaces: str = field(default="")
+    advice: str = ""
     earlier_types: frozenset[str] = frozenset()
 
 

@@ -95,13 +95,13 @@ class _VerdictTable:
         table = self._table(*columns)
         for index, row in enumerate(self.rows):
             texts = [Text(row.question, "bold"), Text(row.expected), Text(row.given), _type(row), _operation(row)]
-            table.add_row(*texts, Text(_percent(row)), Text(row.reason), *self._planted(index))
+            table.add_row(*texts, Text(_percent(row)), Text(_reason(row)), *self._planted(index))
         return table
 
     def _stacked(self) -> Table:
         table = self._table(Column("question, answers and reason", ratio=1), Column("verdict", width=_OPERATION))
         for index, row in enumerate(self.rows):
-            texts = _labelled([("expected", row.expected), ("given", row.given), ("reason", row.reason)])
+            texts = _labelled([("expected", row.expected), ("given", row.given), ("reason", _reason(row))])
             verdict = Group(_verdict(row), _operation(row))
             table.add_row(Group(Text(row.question, "bold"), texts), verdict, *self._planted(index))
         return table
@@ -115,6 +115,7 @@ class _VerdictTable:
             yield Text(f"{index + 1}. ", "dim").append(row.question, "bold")
             lines: list[tuple[str, str | Text]] = [("expected", row.expected), ("given", row.given)]
             lines += [("verdict", _verdict(row)), ("operation", _operation(row)), ("reason", row.reason)]
+            lines += [("next step", row.advice)] if row.advice else []
             lines += [("planted", text) for text in self._planted(index)]
             yield Padding(_labelled(lines), (0, 0, 1, 3))
 
@@ -130,6 +131,10 @@ def _type(row: VerdictSummary) -> Text:
 
 def _verdict(row: VerdictSummary) -> Text:
     return Text(" ").join((_type(row), Text(_percent(row), "dim")))
+
+
+def _reason(row: VerdictSummary) -> str:
+    return f"{row.reason} {row.advice}".strip()
 
 
 def _percent(row: VerdictSummary) -> str:

@@ -30,6 +30,7 @@ class VerdictSummary:
     process: str
     confidence: float
     reason: str
+    advice: str
 
 
 def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictSummary:
@@ -48,6 +49,7 @@ def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictS
         process=process_of(span),
         confidence=min(1.0, max(0.0, verdict.confidence)),
         reason=one_line(verdict.reason),
+        advice=one_line(verdict.advice),
     )
 
 

@@ -58,7 +58,9 @@ def test_the_marker_in_the_causing_trace_of_a_canary_is_known_by_its_service() -
 
 
 def test_every_attribute_of_the_contract_is_there() -> None:
-    made = marker(verdict_on(UPDATE, attribution_id="1", replaces="0", when=10 * SECOND + 5000), UPDATE)
+    made = marker(
+        verdict_on(UPDATE, attribution_id="1", replaces="0", advice="Keep both.", when=10 * SECOND + 5000), UPDATE
+    )
     assert made.attributes == {
         "memtrace.failure.type": "update",
         "memtrace.failure.trace_id": TOLD,
@@ -69,6 +71,7 @@ def test_every_attribute_of_the_contract_is_there() -> None:
         "memtrace.failure.variable": "memory:m-1",
         "memtrace.failure.confidence": 0.875,
         "memtrace.failure.reason": "The update replaced Lisbon by Porto.",
+        "memtrace.failure.advice": "Keep both.",
         "memtrace.failure.evidence": ["source|message:7|", f"loss|memory:m-1|{UPDATE.origin}"],
         "memtrace.failure.alternatives": [f"retrieval|{ANSWER.origin}|0.125", "unknown||0.05"],
         "memtrace.failure.complete": True,

@@ -63,6 +63,7 @@ def verdict(between: Sequence[OperationSpan], *given: Variable, write: Operation
 def told(one: Verdict) -> tuple[str, str]:
     assert one.failure_type == FailureType.RETRIEVAL
     assert "only candidate" not in one.reason
+    assert one.advice
     return f"{one.trace_id}-{one.span_id}", one.reason
 
 
@@ -159,3 +160,13 @@ def test_a_batch_takes_from_each_text_what_its_flow_says(flow: tuple[tuple[int, 
                                    outputs=[*write.outputs[:1], lost]))  # fmt: skip
     assert vague.failure_type == FailureType.EXTRACTION
     assert ("opens at 6" in vague.reason) is (flow is None)
+
+
+def test_a_long_text_is_quoted_around_the_decisive_words() -> None:
+    long = f"{'Nothing of note happened. ' * 20}{LOCKER}.{' Nothing else did.' * 20}"
+    write = span(1, 1, OpKind.CREATE, scope=ALICE, inputs=[put("message:2", long, role=Role.MESSAGE)],
+                 outputs=[put(OTHER, "Nothing of note happened", action=Action.ADD)])  # fmt: skip
+    found = verdict([], SYSTEM, write=write)
+    assert found.failure_type == FailureType.EXTRACTION
+    assert "has number 218" in found.reason
+    assert len(found.reason) < 400

@@ -37,6 +37,7 @@ def annotation(evidence: Evidence) -> Finding | None:
         variable=expected or f"{RefKind.EXPECTED}:unknown",
         strength=strength,
         reason=reason,
+        advice="Correct the expected answer, or name the message that supports the expected answer as evidence.",
         steps=(step,),
         proven=evidence.whole,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence
-from memtrace_otel.attribution.rules.finding import Finding, path, quoted, strength_of, wanted
+from memtrace_otel.attribution.rules.finding import Finding, excerpt, path, strength_of, wanted
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
 
@@ -14,7 +14,7 @@ def deletion(evidence: Evidence) -> Finding | None:
         loss = evidence.last_loss(life)
         if loss is None or not loss.after.deleted:
             continue
-        held = f" {quoted(loss.before.content)}" if loss.before.content else ""
+        held = f" {excerpt(loss.before.content, life)}" if loss.before.content else ""
         reason = f"The record{held} held {wanted(life)} and was deleted before the question was asked."
         step = Step("deleted", loss.after.ref, loss.after.origin)
         return Finding(
@@ -23,6 +23,7 @@ def deletion(evidence: Evidence) -> Finding | None:
             variable=loss.after.ref,
             strength=strength_of(life),
             reason=reason,
+            advice="Check what deleted the record (a rule, a time limit, a reset, the model), and store it again.",
             steps=path(life, step, record=loss.before),
         )
     return None

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence, Life
-from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, path, quoted, strength_of, wanted
+from memtrace_otel.attribution.rules.finding import (
+    LIKELY,
+    WEAK,
+    Finding,
+    excerpt,
+    leaves_out,
+    path,
+    quoted,
+    strength_of,
+    wanted,
+)
 from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
@@ -33,9 +43,9 @@ def _finding(life: Life, source: Source) -> Finding:
     taken = "; ".join(dict.fromkeys(v.content for v in (*source.facts, *source.written) if v.content and not v.deleted))
     kept = f"took from it only {quoted(taken)}" if taken else "took nothing from it"
     told = (
-        f"{quoted(message.content)} told {wanted(life)}"
+        f"{excerpt(message.content, life)} told {wanted(life)}"
         if message.content and life.said
-        else f"{message.ref} is where {wanted(life)} was told"
+        else f"A message without recorded words is where {wanted(life)} was told"
     )
     strength = strength_of(life) if life.said and source.extracted else min(strength_of(life), LIKELY)
     loss = Step("lost", message.ref, source.extraction.origin)
@@ -45,6 +55,7 @@ def _finding(life: Life, source: Source) -> Finding:
         variable=message.ref,
         strength=strength,
         reason=f"{told}, but the system {kept}.",
+        advice=f"Let the extraction prompt keep {leaves_out(life)}.",
         steps=path(life, loss),
     )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from memtrace_otel.attribution.evidence import Life
 from memtrace_otel.attribution.lineage import Version
+from memtrace_otel.attribution.text import numbers, terms
 from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType
 
+_WORD = re.compile(r"[\w.:,-]*\w")
 CERTAIN, LIKELY, POSSIBLE, WEAK = 0.9, 0.7, 0.55, 0.4
 """Strength of a finding: shown by words and identity, by words, by identity alone, by absence or similarity only."""
 
@@ -50,10 +53,29 @@ def path(life: Life, *losses: Step, record: Version | None = None) -> tuple[Step
     return (*steps, *losses)
 
 
-def quoted(text: str, limit: int = 160) -> str:
-    """Return the text on one line in quotation marks, cut at `limit` characters."""
+def quoted(text: str, limit: int = 160, *, around: frozenset[str] = frozenset()) -> str:
+    """Return the text on one line in quotation marks, cut at `limit` characters; around the first of the terms."""
     line = " ".join(text.split())
-    return f'"{line if len(line) <= limit else line[: limit - 1] + "…"}"'
+    if len(line) <= limit:
+        return f'"{line}"'
+    found = next((match.start() for match in _WORD.finditer(line) if terms(match[0]) & around), 0)
+    start = found - limit // 3 if found > limit // 2 else 0
+    before, after = "…" if start else "", "…" if start + limit < len(line) else ""
+    return f'"{before}{line[start : start + limit - len(before) - len(after)]}{after}"'
+
+
+def excerpt(text: str, life: Life) -> str:
+    """Quote the text around the words of the piece that this life is about."""
+    return quoted(text, around=life.need.terms if life.need else frozenset())
+
+
+def leaves_out(life: Life) -> str:
+    """Name the kind of the piece for the next step: "quantities", "dates"."""
+    if life.need is None:
+        return "what the message says"
+    return (
+        "dates" if life.need.periods else "quantities and numbers" if numbers(life.need.text) else "names and details"
+    )
 
 
 def wanted(life: Life) -> str:

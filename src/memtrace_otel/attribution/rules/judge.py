@@ -26,5 +26,6 @@ def judge(evidence: Evidence) -> Finding | None:
         variable=answer,
         strength=CERTAIN,
         reason=reason,
+        advice="Check the prompt and the rule of the judge: the answer counts as right in other words.",
         steps=(Step("judged", answer, operation.origin),),
     )

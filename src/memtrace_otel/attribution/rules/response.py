@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm
-from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, path, quoted, strength_of, wanted
+from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, excerpt, path, quoted, strength_of, wanted
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
+
+_ABSTAIN = 'Let the answering prompt ask for "I do not know" when memory does not hold the answer.'
+_USE = "Check the answering prompt and model: the model was given what it needed."
 
 
 def response(evidence: Evidence) -> Finding | None:
@@ -29,7 +32,7 @@ def response(evidence: Evidence) -> Finding | None:
         return _finding(evidence, LIKELY, reason, path(life, step))
     if life is not None:
         hit = life.returned[0]
-        shown = f"{quoted(hit.content)} " if hit.content else ""
+        shown = f"{excerpt(hit.content, life)} " if hit.content else ""
         reason = f"The memory {shown}with {wanted(life)} was before the model (hit {hit.rank}); it answered {given}."
         return _finding(evidence, strength_of(life), reason, path(life, step))
     if evidence.lives and not evidence.missing and evidence.wish.form is not AnswerForm.ABSTAIN:
@@ -50,5 +53,6 @@ def _finding(evidence: Evidence, strength: float, reason: str, steps: tuple[Step
         variable=answer,
         strength=strength,
         reason=reason,
+        advice=_ABSTAIN if evidence.wish.form is AnswerForm.ABSTAIN else _USE,
         steps=steps,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.lineage import Version
-from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, path, quoted, strength_of, wanted
+from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, excerpt, path, strength_of, wanted
 from memtrace_otel.attribution.rules.missed import missed
 from memtrace_otel.model import Step, ref_kind
 from memtrace_otel.semconv import FailureType, Incomplete, RefKind
@@ -18,7 +18,7 @@ def retrieval(evidence: Evidence) -> Finding | None:
             continue
         record = max(life.surviving, key=lambda v: _nearness(evidence, v))
         operation, how, advice = missed(evidence, record)
-        held = f" {quoted(record.content)}" if record.content else ""
+        held = f" {excerpt(record.content, life)}" if record.content else ""
         held += f" with {wanted(life)}" if life.guessed else ""
         reason = f"The record{held} was in the store when the question came and {how}."
         strength = strength_of(life) if evidence.results.searches else _unasked(evidence, life)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.lineage import Version
-from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, strength_of, wanted
+from memtrace_otel.attribution.rules.finding import (
+    CERTAIN,
+    LIKELY,
+    WEAK,
+    Finding,
+    excerpt,
+    leaves_out,
+    path,
+    quoted,
+    strength_of,
+    wanted,
+)
 from memtrace_otel.attribution.rules.stale import stale_record
 from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType, OpKind
@@ -29,7 +40,7 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
     unknown = not loss.after.content  # it may have kept the piece
     if loss.before.content:
         by = "something that the trace does not show" if unknown else quoted(loss.after.content)
-        reason += f": {quoted(loss.before.content)}; an update replaced it by {by}"
+        reason += f": {excerpt(loss.before.content, life)}; an update replaced it by {by}"
     step = Step("overwritten", loss.after.ref, loss.after.origin, loss.after.content)
     strength = CERTAIN if life.need and not unknown else WEAK
     return Finding(
@@ -38,6 +49,7 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
         variable=loss.after.ref,
         strength=strength,
         reason=f"{reason}.",
+        advice=f"Let the update keep {leaves_out(life)} of the record that it replaces.",
         steps=path(life, step, record=loss.before),
     )
 
@@ -53,6 +65,7 @@ def _perhaps_overwritten(life: Life, before: Version, after: Version) -> Finding
         variable=after.ref,
         strength=strength_of(life),
         reason=reason,
+        advice="Capture contents, so that the trace tells what the update kept.",
         steps=path(life, step, record=before),
     )
 
@@ -80,6 +93,7 @@ def _not_written(evidence: Evidence, life: Life) -> Finding | None:
         variable=fact.ref,
         strength=strength,
         reason=reason,
+        advice=f"Check why {operation.name} did not store the fact: its decision, an error, or its order.",
         steps=path(life, step),
     )
 
@@ -119,5 +133,6 @@ def _not_renewed(evidence: Evidence, life: Life) -> Finding | None:
         variable=kept.ref,
         strength=LIKELY,
         reason=reason,
+        advice="Let the write of a new value replace the old record, or give the model the dates of both.",
         steps=path(life, held, step, record=new),
     )
