@@ -102,11 +102,11 @@ def _with_folder(environ: Mapping[str, str], command: Sequence[str]) -> dict[str
 def _summary(database: Path, started: int, command: Sequence[str], killed: bool) -> Iterator[str]:
     """Yield the lines at the end of a run: recorded operations, missing information, the next command."""
     from memtrace_otel.launch import read_recorded
-    from memtrace_otel.sources import StoreError
+    from memtrace_otel.sources import SourceError
 
     try:
         recorded = read_recorded(database, started)
-    except StoreError as error:
+    except SourceError as error:
         yield f"memtrace-otel: {error}"
         return
     elsewhere = "" if database == Path(settings.DB_PATH.default).absolute() else f" --db {quote(str(database))}"

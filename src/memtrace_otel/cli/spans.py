@@ -43,7 +43,7 @@ def import_requests(path: str | Path, bodies: Iterable[bytes]) -> int:
     """Add OTLP requests to the database at `path`, all or none; return how many spans are new to the database.
 
     `bodies` is first read to its end, into an unnamed temporary file. If `bodies` raises, the database is not changed
-    and not created. Raises StoreError, and what `bodies` raises.
+    and not created. Raises SourceError, and what `bodies` raises.
     """
     from memtrace_otel.sources import SqliteStore
 

@@ -12,7 +12,7 @@ from shlex import quote
 from tempfile import TemporaryFile
 
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
-from memtrace_otel.sources import SqliteStore, StoreError
+from memtrace_otel.sources import SourceError, SqliteStore
 from memtrace_otel.sources.database import connect
 
 _ELSEWHERE = "export MEMTRACE_DB=~/memtrace.db"
@@ -41,7 +41,7 @@ def check_database(database: Path) -> Iterator[Finding]:
     except sqlite3.OperationalError:
         found = f"another process has held the write lock of {database} for {_LOCK_SECONDS:g} s"
         yield problem("database", found, f"fuser -v {quote(str(database))}  # names the process")
-    except StoreError as error:
+    except SourceError as error:
         yield problem("database", str(error), _ELSEWHERE)
     else:
         yield ok("database", f"{database} ({database.stat().st_size / 1e6:.1f} MB)")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
-from memtrace_otel.graph.lost_spans import lost_spans
+from memtrace_otel.graph.build import lost_spans
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.sources import SqliteStore
@@ -28,7 +28,7 @@ _SECONDS = 1_000_000_000
 def check_recorded(database: Path, rerun: str) -> Iterator[Finding]:
     """Check the last hour in the database (at most 20,000 spans). `rerun` is the command that records the program.
 
-    Raises StoreError when the database cannot be read.
+    Raises SourceError when the database cannot be read.
     """
     if not database.is_file():
         yield warning("recorded", "nothing: the database does not exist", rerun)

@@ -1,12 +1,18 @@
-"""Operation spans become an evolution graph: which operation read and wrote which version of what."""
+"""The evolution graph of operation spans: operations, versions of variables, reads and writes."""
 
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
-from memtrace_otel.graph.load import load_around, load_everywhere, load_graph, load_graphs, load_scope
+from memtrace_otel.graph.load import (
+    load_around,
+    load_everywhere,
+    load_graph,
+    load_graphs,
+    load_scope,
+    load_slice,
+)
 from memtrace_otel.graph.memory_state import Change, ChangeKind
 from memtrace_otel.graph.paths import Paths
 from memtrace_otel.graph.queries import EvolutionGraph
-from memtrace_otel.graph.slicing import load_slice, slice_of_answer
 
 __all__ = [
     "Change",
@@ -26,5 +32,4 @@ __all__ = [
     "load_graphs",
     "load_scope",
     "load_slice",
-    "slice_of_answer",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from memtrace_otel import semconv
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.contents import ContentChooser, Sightings
 from memtrace_otel.graph.keys import (
@@ -15,12 +16,12 @@ from memtrace_otel.graph.keys import (
     OperationKey,
     VersionKey,
 )
-from memtrace_otel.graph.lost_spans import dropped_spans, lost_spans
 from memtrace_otel.graph.queries import EvolutionGraph
 from memtrace_otel.graph.versions import Versions, writes_version
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
 from memtrace_otel.semconv import READING_KINDS, Incomplete, Role
 
+_PROCESS = (semconv.SERVICE_NAME, semconv.SERVICE_INSTANCE_ID, "host.name", semconv.PROCESS_PID)
 _OWN_KINDS = frozenset({"context", "answer"})
 """Kinds whose id is the id of the producing span: the ref names its producer."""
 
@@ -248,3 +249,33 @@ def _own_reasons(span: OperationSpan) -> set[str]:
 
 def _declares(producer: OperationKey, version: VersionKey) -> bool:
     return version.ref.partition(":")[0] in _OWN_KINDS and version.ref.endswith(producer.origin[33:])
+
+
+def lost_spans(spans: Iterable[OperationSpan]) -> int:
+    """Return how many numbers are missing between the first and the last number of each process.
+
+    The spans must be everything that the processes sent. The upper bits of a number distinguish processes that share
+    one resource (a fork, a restart). A number on two spans shows a writer without these bits: its gaps are not counted.
+    Losses before the first or after the last number are unknown.
+    """
+    seen: defaultdict[tuple[object, ...], dict[int, str]] = defaultdict(dict)
+    shared: set[tuple[object, ...]] = set()
+    for span in spans:
+        if span.seq is None:
+            continue
+        process = (span.seq >> semconv.SEQ_BITS, *(str(span.resource.get(name, "")) for name in _PROCESS))
+        if seen[process].setdefault(span.seq, span.origin) != span.origin:
+            shared.add(process)
+    return sum(
+        max(numbers) - min(numbers) + 1 - len(numbers) for process, numbers in seen.items() if process not in shared
+    )
+
+
+def dropped_spans(spans: Iterable[OperationSpan]) -> int:
+    """Return how many spans the processors of the processes report as dropped."""
+    dropped: dict[str, int] = {}
+    for span in spans:
+        count = span.attributes.get(semconv.LOST)
+        if isinstance(count, int):
+            dropped[span.origin] = max(count, dropped.get(span.origin, 0))
+    return sum(dropped.values())

@@ -1,15 +1,16 @@
-"""Load the part of a source that one trace, one memory or one node depends on, as a graph."""
+"""Load the graph around a trace, a memory scope, a node or an answer from a source."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
+from memtrace_otel.graph.keys import RECORD_KINDS, NodeKey, VersionKey
 from memtrace_otel.graph.queries import EvolutionGraph
-from memtrace_otel.graph.shared_records import Meetings
-from memtrace_otel.model import OperationSpan, is_origin, is_unique
+from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.sources.protocols import TraceSource
 
@@ -23,8 +24,8 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
     """Build the graph around one trace; an empty graph when the trace is unknown.
 
     The graph holds the trace, its origins and their origins; every span of the memory scopes of these; the judgements
-    of the answers of the trace; of each of these spans the whole trace; and what other memories did to records of
-    these. What the source could not read makes the graph `bounded`. Raises SourceError when the source cannot answer.
+    of the answers of the trace; of each of these spans the whole trace; and changes of these records by other scopes.
+    Where the source could not read a part, the graph is `bounded`. Raises SourceError when the source cannot answer.
     """
     return next(load_graphs(source, [trace_id], max_spans=max_spans))[1]
 
@@ -43,7 +44,7 @@ def load_graphs(
         first = next(iter(left))
         loading = _Loading(source, max_spans)
         scopes = loading.scopes_behind(first)
-        loading.judgements([first])  # before the memories, which may take all spans: the trace would not seem to fail
+        loading.judgements([first])  # before the scopes, which may use up the bound: the failure must be loaded
         loading.memories(scopes)
         likely = sorted((loading.traces.keys() & left.keys()) - {first}, key=numbers.__getitem__)
         together = [first, *(trace_id for trace_id in likely if scopes and loading.scopes_behind(trace_id) == scopes)]
@@ -60,8 +61,8 @@ def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int 
     Only in a graph of the whole source, gaps in sequence numbers mean lost spans.
 
     The graph holds every trace with a span of the scope, the traces that these name as origins, and the traces in
-    which other memories changed records of these or wrote them by their names. A read by name alone has a writer only
-    among the loaded spans. Raises SourceError when the source cannot answer.
+    which other scopes changed records of these. A read without an origin has a writer only among the loaded spans.
+    Raises SourceError when the source cannot answer.
     """
     loading = _Loading(source, max_spans)
     loading.memories([scope])
@@ -96,9 +97,33 @@ def load_around(source: TraceSource, names: Iterable[str], *, max_spans: int = M
     behind = {scope for trace_id in sorted(starts) for scope in loading.scopes_behind(trace_id)}
     loading.memories(behind.union(scope for *_, scope in scoped if scope))
     loading.changes(list(loading.traces))
-    loading.owners()
     loading.connected()
     return loading.graph()
+
+
+class SliceSource(TraceSource, Protocol):
+    """A source that finds the operations behind others."""
+
+    def lineage(self, origins: Iterable[str]) -> list[str]:
+        """Return the origins of the operations that some operations came from."""
+        ...
+
+
+def load_slice(source: SliceSource, origin: str) -> EvolutionGraph:
+    """Build the graph of the slice of an answer, an empty graph when the operation is unknown. Raises SourceError.
+
+    A query finds the traces behind the answer. When a record of the slice has no known writer, the graph of the whole
+    memory is loaded: another trace may have written the record under the same ref.
+    """
+    traces = dict.fromkeys(found[:32] for found in source.lineage([origin]))
+    graph = build_graph((span for trace_id in traces for span in source.trace(trace_id)), whole=False)
+    if any(_has_no_writer(node) for node in graph.slice_of_answer(origin)):
+        graph = load_graph(source, origin[:32])
+    return graph.part(graph.slice_of_answer(origin))
+
+
+def _has_no_writer(node: NodeKey) -> bool:
+    return isinstance(node, VersionKey) and not node.origin and ref_kind(node.ref) in RECORD_KINDS
 
 
 def _traces_of(source: TraceSource, name: str) -> Iterable[str]:
@@ -119,7 +144,6 @@ class _Loading:
         self.traces: dict[str, list[OperationSpan]] = {}
         self._assembled: dict[str, Assembly] = {}
         self._sought: set[str] = set()
-        self._memories: set[str | None] = set()
 
     @property
     def full(self) -> bool:
@@ -164,75 +188,53 @@ class _Loading:
 
     def memories(self, scopes: Iterable[str | None]) -> None:
         """Load the traces that have a span of one of these scopes, None: of any."""
-        self._memories.update(scopes := sorted(scopes, key=str))
-        for scope in scopes:
+        for scope in sorted(scopes, key=str):
             for trace_id in self._source.trace_ids(scope=scope):
                 self.trace(trace_id)
                 if self.full:
                     return
 
     def lineage(self) -> None:
-        """Load the origins of loaded spans, changes of their records by other memories, and the origins of these.
+        """Load the origins of loaded spans, then changes of their records by other scopes with the origins of these.
 
-        The changes are last: in a backend they may cost more than the bounds of the session.
+        The changes come last: in a backend they may exceed the bounds of the session.
         """
         memories = list(self.traces)
         self._origins(memories)
         self._origins(self.changes(memories))
-        self._origins(self.owners())
 
     def changes(self, trace_ids: Iterable[str]) -> list[str]:
-        """Load the traces in which other memories changed records of these, and so on; return the ids of new traces."""
-        return self._followed([span for trace_id in trace_ids for span in self.traces[trace_id]])
-
-    def _followed(self, spans: Collection[OperationSpan]) -> list[str]:
-        """Load the traces in which other memories changed what these spans wrote, and what came of the changes."""
+        """Load the traces in which other scopes changed records of these traces, and so on; return the new ids."""
+        spans = [span for trace_id in trace_ids for span in self.traces[trace_id]]
         found: list[str] = []
         known: set[str] = set()
         while spans and not self.full:
             known.update(span.origin for span in spans)
             fresh = self._fresh(self._source.changed_elsewhere(spans))
             found += fresh
-            # Without a scope every reader counts as another memory, the memory of the change included.
+            # Without a scope every reader counts as another scope, the scope of the change included.
             spans = [replace(span, scope="") for trace_id in fresh for span in self._rewriting(trace_id, known)]
         return found
 
-    def owners(self) -> list[str]:
-        """Load the traces that write a record which several memories know by one name, and the changes of these.
-
-        Return the ids of new traces.
-        """
-        if None in self._memories:
-            return []
-        shared = Meetings(self.traces, self._assembly, self._memories).shared()
-        owned = self._fresh([trace_id for ref in shared for trace_id in self._source.writers(ref)])
-        return [*owned, *self._followed([span for id in owned for span in self._listing(id, shared)])]
-
     def _rewriting(self, trace_id: str, known: Collection[str]) -> Iterator[OperationSpan]:
-        """Yield the spans of the operations that wrote anew what their trace read from `known` origins. What others
-        derived from it is theirs, and not followed: it may be all they ever did."""
+        """Yield the spans of the operations that rewrote a record that their trace read from a `known` origin.
+
+        Records that another scope derived from the record are not followed.
+        """
         assembly, trace = self._assembly(trace_id), self.traces[trace_id]
         refs = {v.ref for span in trace for v in span.inputs if v.origin in known}
         rewrote = {assembly.main(s.origin) for s in trace if not refs.isdisjoint(output.ref for output in s.outputs)}
         yield from (span for span in trace if assembly.main(span.origin) in rewrote)
 
-    def _listing(self, trace_id: str, refs: Collection[str]) -> Iterator[OperationSpan]:
-        """Yield the spans of the operations that list one of these refs, each with the scope that it is of."""
-        assembly, trace = self._assembly(trace_id), self.traces[trace_id]
-        listing = {assembly.main(s.origin) for s in trace if any(output.ref in refs for output in s.outputs)}
-        for span in trace:
-            if (main := assembly.main(span.origin)) in listing:
-                yield replace(span, scope=assembly.scopes.get(main, ""))
-
     def _origins(self, trace_ids: Iterable[str]) -> None:
-        """Load the traces that these name, as origins or by unique ids, until nothing new is named."""
+        """Load the traces that these traces name, as origins or by unique ids, until no new trace is named."""
         waiting = list(trace_ids)
         while waiting and not self.full:
             trace_id = waiting.pop()
             waiting += self._fresh((*(origin[:32] for origin in self._named(trace_id)), *self._writers(trace_id)))
 
     def connected(self) -> None:
-        """Load the traces that name one of the origins that loaded spans have or name, too."""
+        """Load the traces that read an origin of a loaded span, or an origin that a loaded span reads."""
         waiting, seen = list(self.traces), set[str]()
         while waiting and not self.full:
             trace_id = waiting.pop()
@@ -242,25 +244,25 @@ class _Loading:
             waiting += self._fresh((*(origin[:32] for origin in origins), *readers))
 
     def _named(self, trace_id: str) -> set[str]:
-        """The origins of what the spans of a loaded trace read."""
+        """The origins that the spans of a loaded trace read."""
         return {v.origin for span in self.traces[trace_id] for v in span.inputs if is_origin(v.origin)}
 
     def _writers(self, trace_id: str) -> set[str]:
-        """The traces that write what the spans of a loaded trace read by a unique id alone."""
+        """The traces that write a record that the spans of a loaded trace read by a unique id, without an origin."""
         refs = {v.ref for span in self.traces[trace_id] for v in span.inputs if not v.origin and is_unique(v.ref)}
         new = refs - self._sought
         self._sought |= new
         return {writer for ref in new for writer in self._source.writers(ref)}
 
     def _fresh(self, trace_ids: Iterable[str]) -> list[str]:
-        """Load those traces; return the ids of those that are new."""
+        """Load traces; return the ids of the new traces."""
         fresh = sorted(set(trace_ids) - self.traces.keys())
         for trace_id in fresh:
             self.trace(trace_id)
         return [trace_id for trace_id in fresh if trace_id in self.traces]
 
     def graph(self, *, whole: bool = False) -> EvolutionGraph:
-        """Build the graph of what was loaded. `whole`: nothing else exists, unless a bound was reached."""
+        """Build the graph of the loaded traces. `whole`: the source has no other trace."""
         bounded = self.full or len(self._source.incomplete) > self._noted
         graph = build_graph((span for spans in self.traces.values() for span in spans), whole=whole and not bounded)
         if bounded:

@@ -27,11 +27,6 @@ def changes(span: OperationSpan, output: Variable) -> bool:
     return output.action in CHANGES or (not named and span.kind in (OpKind.UPDATE, OpKind.DELETE))
 
 
-def creates(span: OperationSpan, output: Variable) -> bool:
-    """Return whether an output is a version that changes no earlier version."""
-    return writes_version(span, output) and not changes(span, output)
-
-
 class Supersession(NamedTuple):
     """`new` replaces `old`. `inferred`: the order of time tells, not an input of role `previous`."""
 
@@ -153,27 +148,17 @@ class Versions:
         return span.origin == origin or self._assembly.hierarchy.encloses(origin, span.origin)
 
     def _join_owners(self) -> None:
-        """Find the scopes that mean the same record by a ref.
-
-        An operation that writes a record anew, and creates none, continues the version that it names. A scope that only
-        reads the record of another scope means the same record, unless it created a record or reads several: a reader
-        never joins two owners.
-        """
-        index, scopes = self._index, self._assembly.scopes
+        """Join two scopes where an operation of one scope changes a record that the operation read from the other."""
+        scopes = self._assembly.scopes
         for span in self._operations.values():
             scope = scopes[span.origin]
             for variable in span.inputs:
                 if variable.origin and scope and ref_kind(variable.ref) not in TURN_KINDS:
                     origin = self._assembly.main(variable.origin)
                     writer = scopes.get(origin, "")
-                    if writer and writer != scope and self._lists(origin, variable.ref):
-                        writes = any(o.ref == variable.ref and changes(span, o) for o in span.outputs)
-                        (index.join if writes else index.look)(variable.ref, scope, writer)
-        index.join_lookers(
-            (version.ref, scopes[version.origin])
-            for version, write in self.written.items()
-            if creates(write.operation, write.output) and version not in self._failed
-        )
+                    writes = any(o.ref == variable.ref and changes(span, o) for o in span.outputs)
+                    if writer and writer != scope and writes and self._lists(origin, variable.ref):
+                        self._index.join(variable.ref, scope, writer)
 
     def _lists(self, origin: str, ref: str) -> bool:
         span = self._operations.get(origin)

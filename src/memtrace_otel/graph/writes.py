@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from memtrace_otel.graph.assembly import Assembly
@@ -127,8 +127,6 @@ class WriteIndex:
         self._traces: defaultdict[tuple[str, str], Timeline] = defaultdict(lambda: Timeline(hierarchy))
         self._owners: defaultdict[str, set[str]] = defaultdict(set)
         self._joined: dict[tuple[str, str], str] = {}
-        self._looked_at: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        """(scope, ref) -> the other scopes whose record the scope read by origin; later the owners of both."""
         self._failed: set[VersionKey] = set()
 
     # --- filling -------------------------------------------------------------------------------------------------
@@ -137,27 +135,6 @@ class WriteIndex:
         first, second = sorted((self._root(one, ref), self._root(other, ref)))
         if first != second:
             self._joined[second, ref] = first
-
-    def look(self, ref: str, scope: str, other: str) -> None:
-        """Note that a scope read the record of another scope."""
-        self._looked_at[scope, ref].add(other)
-
-    def join_lookers(self, created: Iterable[tuple[str, str]]) -> None:
-        """Join each scope that created no record to the only record that it read. `created` are (ref, scope).
-
-        Call after the other joins.
-        """
-        records = {(self._owner(scope, ref), ref) for ref, scope in created}
-        found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        for (scope, ref), others in self._looked_at.items():
-            owner = self._owner(scope, ref)
-            found[owner, ref] |= {self._owner(other, ref) for other in others} - {owner}
-        for (owner, ref), others in found.items():
-            if len(others) == 1 and (owner, ref) not in records:
-                self.join(ref, owner, *others)
-        looked_at, self._looked_at = self._looked_at, defaultdict(set)
-        for (scope, ref), others in looked_at.items():
-            self._looked_at[self._owner(scope, ref), ref] |= {self._owner(other, ref) for other in others}
 
     def add(self, write: Write, *, failed: bool = False) -> None:
         """Add one write. A `failed` write is found by its content only."""
@@ -196,18 +173,14 @@ class WriteIndex:
         scope = self._scopes[reader.origin]
         owner = self._owner(scope, variable.ref)
         owners = self._owners.get(variable.ref, set[str]())
-        looked_at = self._looked_at.get((owner, variable.ref), set[str]())
         if owner not in owners:
-            if scope:
-                owners = owners & looked_at
+            if scope:  # equal ids of two scopes are two records
+                return None
             if len(owners) > 1 and variable.digest:  # the content read tells the owner
                 owners = self._showing(reader, variable, owners)
-            if len(owners) != 1:  # equal ids of two owners are two records
+            if len(owners) != 1:
                 return None
             (owner,) = owners
-        elif looked_at and variable.digest and not self._showing(reader, variable, {owner}):
-            others = self._showing(reader, variable, looked_at)
-            owner = next(iter(others)) if len(others) == 1 else owner
         if variable.digest:  # the content read tells more than the time
             timelines = (self._digests.get((owner, variable.ref, digest)) for digest in (variable.digest, ""))
             found = (same.last_before(reader) for same in timelines if same)

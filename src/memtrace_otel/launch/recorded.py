@@ -40,7 +40,7 @@ class Recorded:
 def read_recorded(database: Path, since: int) -> Recorded:
     """Count the operations in `database` that started at `since` (ns) or later, among 20,000 spans at most.
 
-    A database that does not exist holds no operation. Raises StoreError.
+    A database that does not exist holds no operation. Raises SourceError.
     """
     spans: list[OperationSpan] = []
     if database.exists():

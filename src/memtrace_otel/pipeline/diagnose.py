@@ -34,7 +34,7 @@ from memtrace_otel.model import (
     split_origin,
 )
 from memtrace_otel.semconv import FailureType, Incomplete
-from memtrace_otel.sources import DamagedError, StoreError, TraceSource
+from memtrace_otel.sources import DamagedError, SourceError, TraceSource
 
 _logger = logging.getLogger(__name__)
 TOGETHER = 50
@@ -42,7 +42,7 @@ TOGETHER = 50
 _ABSENT = "absent"
 """Key in a stored verdict: the operations that it names and that were not there when it was made."""
 Progress = Callable[[int, int], None]
-LeaveOut = Callable[[str, StoreError], None]
+LeaveOut = Callable[[str, SourceError], None]
 
 
 class UnknownTraceError(LookupError):
@@ -98,7 +98,7 @@ def diagnose(
 
     A trace whose memory cannot be read goes to `leave_out` with the error, and the others follow; without `leave_out`
     the error is raised (with a warning instead, when no trace was named). Raises UnknownTraceError for traces that the
-    source does not hold, unless they are `known` to exist; StoreError when the source does not answer.
+    source does not hold, unless they are `known` to exist; SourceError when the source does not answer.
     """
     if trace_ids:
         asked = list(dict.fromkeys(trace_ids))
@@ -203,14 +203,14 @@ def lasting(verdict: Verdict, stored: StoredVerdict, diagnosis: Diagnosis) -> Ve
 def shown_by(source: TraceSource) -> Callable[[str], list[OperationSpan]]:
     """Return a function that reads a whole trace as the source has it now, for `annotate.BackendLog`.
 
-    The function raises PartialTraceError when the source gives a part, StoreError when the source does not answer.
+    The function raises PartialTraceError when the source gives a part, SourceError when the source does not answer.
     """
 
     def read(trace_id: str) -> list[OperationSpan]:
         with source.session() as reader:
             try:
                 spans = reader.trace(trace_id)
-            except StoreError as error:
+            except SourceError as error:
                 if getattr(error, "is_reply", False):  # the backend fails at this trace alone
                     raise PartialTraceError(str(source), error.reason) from error
                 raise
@@ -253,5 +253,5 @@ def record(log: VerdictLog, diagnosis: Diagnosis, *, started: int | None = None)
     return recorded
 
 
-def _warn(trace_id: str, error: StoreError) -> None:
+def _warn(trace_id: str, error: SourceError) -> None:
     _logger.warning("trace %s is not attributed: %s", trace_id, error)

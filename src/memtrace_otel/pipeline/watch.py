@@ -21,7 +21,7 @@ from memtrace_otel.model import OperationSpan, VerdictLog
 from memtrace_otel.model.printable import one_line
 from memtrace_otel.pipeline.diagnose import TOGETHER, Diagnosis, PartialTraceError, diagnose, record
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
-from memtrace_otel.sources import DamagedError, StoreError, TraceSource
+from memtrace_otel.sources import DamagedError, SourceError, TraceSource
 
 _logger = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
@@ -131,7 +131,7 @@ class Watcher:
                 self.search()
                 self._next_search = time.monotonic() + self._interval * random.uniform(1 - _JITTER, 1 + _JITTER)
             self.attribute_due()
-        except (StoreError, SendError) as error:
+        except (SourceError, SendError) as error:
             _logger.warning("%s", error)
             self._observer.searched(False, len(self._due()))
             self._pause = min(2 * (self._pause or self._interval), max(self._interval, _LONGEST_PAUSE))
@@ -149,7 +149,7 @@ class Watcher:
         try:
             with self._source.session(cases=TOGETHER) as reader:
                 found = reader.failing(max(self._since, since), self._evaluations)
-        except StoreError:  # perhaps only at so long a search: shorter searches go on meanwhile
+        except SourceError:  # perhaps only at so long a search: shorter searches go on meanwhile
             self._searched[back] = now
             raise
         for trace_id in found:
@@ -168,8 +168,8 @@ class Watcher:
     def attribute_due(self) -> int:
         """Attribute some of the traces that are due and quiet, new ones first; return how many verdicts are new.
 
-        Raises StoreError, SendError; traces that were not finished stay due. While the receiver takes nothing, verdicts
-        are recorded all the same.
+        Raises SourceError, SendError; unfinished traces stay due. While the receiver takes nothing, verdicts are
+        recorded all the same.
         """
         with self._log.turn(wait=False) as mine:
             if not mine:
@@ -203,7 +203,7 @@ class Watcher:
             for trace_id in trace_ids:
                 try:
                     spans = reader.trace(trace_id)
-                except StoreError as error:
+                except SourceError as error:
                     self._leave_out(trace_id, error)
                     self._postpone(self._cases[trace_id])
                     continue
@@ -305,10 +305,10 @@ class Watcher:
         self._observer.failed()
 
     def _leave_out(self, trace_id: str, error: Exception) -> None:
-        """Tell that a trace is tried again later. Raises StoreError when the source does not answer at all."""
-        if isinstance(error, StoreError) and not isinstance(error, DamagedError):
+        """Tell that a trace is tried again later. Raises SourceError when the source does not answer at all."""
+        if isinstance(error, SourceError) and not isinstance(error, DamagedError):
             self._source.trace(uuid4().hex)
-        reason = error if isinstance(error, StoreError) else type(error).__name__  # other texts may have contents
+        reason = error if isinstance(error, SourceError) else type(error).__name__  # other texts may have contents
         _logger.warning("trace %s is left out for now: %s", trace_id, reason)
         self._observer.failed()
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.sources import DamagedError, StoreError
+from memtrace_otel.sources import DamagedError, SourceError
 
 _logger = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
@@ -54,7 +54,7 @@ def work(start: Callable[[], None], step: Callable[[], float], tell: Tell) -> No
             wait, told = step(), ""
         except BrokenPipeError:  # the server was killed
             return
-        except StoreError as error:
+        except SourceError as error:
             if str(error) != told:
                 _logger.warning("background work waits: %s", error)
             wait, told = _RETRY_SECONDS, str(error)

@@ -20,7 +20,7 @@ from memtrace_otel.otlp.receiver import (
     check_traces,
 )
 from memtrace_otel.serve.metrics import Metrics
-from memtrace_otel.sources import StoreError
+from memtrace_otel.sources import SourceError
 
 _logger = logging.getLogger(__name__)
 RETRY_SECONDS = 5
@@ -60,7 +60,7 @@ class GroupCommit:
             if time.monotonic() > self._tried + _PROBE_SECONDS:
                 try:
                     await asyncio.wait_for(self.add(_NO_SPANS), _COMMIT_SECONDS)
-                except (StoreError, TimeoutError):
+                except (SourceError, TimeoutError):
                     return False
             return self._succeeded
 
@@ -159,7 +159,7 @@ class StoreIntake:
             self._backlog.add(len(checked.body))
             try:
                 await self._commits.add(checked.body)
-            except StoreError as error:
+            except SourceError as error:
                 _logger.warning("a request could not be kept: %s", error)
                 raise BusyError("the database cannot be written", RETRY_SECONDS, Cause.STORE) from None
         self._metrics.acknowledged(checked.spans, len(body), checked.rejected)

@@ -29,7 +29,7 @@ from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.serve.options import Options, ServeError, listen
 from memtrace_otel.serve.progress import Process
 from memtrace_otel.serve.reports import Reports, is_by_own_name, not_by_this_name
-from memtrace_otel.sources import SqliteStore, StoreError
+from memtrace_otel.sources import SourceError, SqliteStore
 
 _logger = logging.getLogger(__name__)
 _MEASURE_SECONDS = 0.5
@@ -158,7 +158,7 @@ async def _measure(backlog: Backlog) -> None:
         await asyncio.sleep(_MEASURE_SECONDS)
         try:
             await asyncio.to_thread(backlog.measure)
-        except StoreError as error:
+        except SourceError as error:
             _logger.warning("the inbox cannot be measured: %s", error)
 
 

@@ -1,6 +1,6 @@
 """Sources of spans: the two protocols, the database file (SQLite), the tracing backends (Jaeger, Tempo)."""
 
-from memtrace_otel.sources.errors import AddressError, DamagedError, SourceError, StoreError
+from memtrace_otel.sources.errors import AddressError, DamagedError, SourceError
 from memtrace_otel.sources.maintenance import StoreStats
 from memtrace_otel.sources.opening import open_source
 from memtrace_otel.sources.protocols import TraceSource, VerdictLog
@@ -13,7 +13,6 @@ __all__ = [
     "RemoteSource",
     "SourceError",
     "SqliteStore",
-    "StoreError",
     "StoreStats",
     "TraceSource",
     "VerdictLog",

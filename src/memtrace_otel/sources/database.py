@@ -12,7 +12,7 @@ from pathlib import Path
 
 import filelock
 
-from memtrace_otel.sources.errors import DamagedError, StoreError
+from memtrace_otel.sources.errors import DamagedError, SourceError
 from memtrace_otel.sources.schema import APPLICATION_ID, STATEMENTS, VERSION, is_ours
 
 BUSY_SECONDS = 10.0
@@ -32,11 +32,11 @@ def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> 
     """Open the database at `path`; with `create` make a missing file, its folder and tables.
 
     The connection is in autocommit mode and syncs every commit to disk. A new file is readable by its owner alone; so
-    are its log and index, which SQLite makes with the same mode. Raises StoreError for a missing file, a file that is
+    are its log and index, which SQLite makes with the same mode. Raises SourceError for a missing file, a file that is
     no database of memtrace-otel, and a file of another schema version; such a file is not changed.
     """
     if not create and not path.exists():
-        raise StoreError(path, "no such database")
+        raise SourceError(path, "no such database")
     with TranslatedErrors(path):
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def _set_up(connection: sqlite3.Connection, path: Path, *, create: bool, busy_se
     connection.execute("PRAGMA trusted_schema = OFF")
     if _is_blank(connection, path):
         if not create:
-            raise StoreError(path, "an empty file, no memtrace-otel database")
+            raise SourceError(path, "an empty file, no memtrace-otel database")
         _create_tables(connection, busy_seconds)
     _check_schema(connection, path)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -142,7 +142,7 @@ class FileLock:
     def held(self, *, wait: bool = True) -> Generator[bool]:
         """Hold the lock. Yields False, without the lock, when another owner has it and `wait` is false.
 
-        Raises StoreError when the file cannot be locked.
+        Raises SourceError when the file cannot be locked.
         """
         try:
             self._lock.acquire(timeout=-1 if wait else 0)
@@ -150,7 +150,7 @@ class FileLock:
             yield False
             return
         except OSError as error:
-            raise StoreError(self._database, f"the file lock cannot be taken: {error}") from error
+            raise SourceError(self._database, f"the file lock cannot be taken: {error}") from error
         try:
             yield True
         finally:
@@ -158,7 +158,7 @@ class FileLock:
 
 
 class TranslatedErrors:
-    """Raises errors of SQLite and the file system as StoreError, and a damaged page as DamagedError."""
+    """Raises errors of SQLite and the file system as SourceError, and a damaged page as DamagedError."""
 
     __slots__ = ("_path",)
 
@@ -172,7 +172,7 @@ class TranslatedErrors:
         if isinstance(error, sqlite3.Error | OSError):
             code = sqlite3.SQLITE_FULL if getattr(error, "errno", 0) == errno.ENOSPC else 0
             code = getattr(error, "sqlite_errorcode", code) & 0xFF
-            raised = DamagedError if is_corrupt(error) else StoreError
+            raised = DamagedError if is_corrupt(error) else SourceError
             raise raised(self._path, f"{error}{_ADVICE.get(code, '')}") from error
 
 
@@ -208,23 +208,25 @@ def _is_blank(connection: sqlite3.Connection, path: Path) -> bool:
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     except sqlite3.DatabaseError as error:
         if is_corrupt(error):
-            raise StoreError(path, "the beginning of the file is damaged: restore a copy of the file") from error
+            raise SourceError(path, "the beginning of the file is damaged: restore a copy of the file") from error
         raise
     return tables == 0 and pragma(connection, "user_version") == 0
 
 
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     if pragma(connection, "application_id") != APPLICATION_ID:
-        raise StoreError(path, "a SQLite database, but not one of memtrace-otel")
+        raise SourceError(path, "a SQLite database, but not one of memtrace-otel")
     found = pragma(connection, "user_version")
     if found != VERSION:
-        raise StoreError(
+        raise SourceError(
             path,
             f"the file has schema version {found}, this program needs version {VERSION}: give another file with --db,"
             " or use the version of memtrace-otel that wrote this file",
         )
     if not is_ours(connection):
-        raise StoreError(path, f"the tables of the file are not those of schema version {VERSION}: the file is refused")
+        raise SourceError(
+            path, f"the tables of the file are not those of schema version {VERSION}: the file is refused"
+        )
 
 
 def _create_tables(connection: sqlite3.Connection, busy_seconds: float) -> None:

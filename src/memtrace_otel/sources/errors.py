@@ -14,10 +14,7 @@ class SourceError(Exception):
         self.reason = reason
 
 
-StoreError = SourceError
-
-
-class DamagedError(StoreError):
+class DamagedError(SourceError):
     """A span cannot be decoded, or a page of the file cannot be read. Other spans can be read."""
 
 

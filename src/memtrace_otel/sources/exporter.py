@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from memtrace_otel import settings
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.sources.database import BUSY_SECONDS, TranslatedErrors, connect, is_busy
-from memtrace_otel.sources.errors import StoreError
+from memtrace_otel.sources.errors import SourceError
 from memtrace_otel.sources.ingest import add_requests
 
 _logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class MemtraceSpanExporter(SpanExporter):
                     closing(connect(self.path, create=True, busy_seconds=_TRY_SECONDS)) as connection,
                 ):
                     return add_requests(connection, (body,))
-            except StoreError as error:
+            except SourceError as error:
                 if not is_busy(error.__cause__) or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_SECONDS)
@@ -88,7 +88,7 @@ class MemtraceSpanExporter(SpanExporter):
         with self._lock:
             first, self.lost_spans = self.lost_spans == 0, self.lost_spans + spans
         if first:
-            reason = str(error) if isinstance(error, StoreError) else f"{self.path}: {type(error).__name__}"
+            reason = str(error) if isinstance(error, SourceError) else f"{self.path}: {type(error).__name__}"
             _logger.warning("memtrace cannot write spans, further failures are only counted: %s", reason)
 
 

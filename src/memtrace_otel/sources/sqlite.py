@@ -19,7 +19,7 @@ from memtrace_otel.semconv import OpKind
 from memtrace_otel.sources import ingest, lineage, maintenance
 from memtrace_otel.sources.compression import BodyError, decompress
 from memtrace_otel.sources.database import FileLock, TranslatedErrors, connect, snapshot, transaction, unsynced
-from memtrace_otel.sources.errors import DamagedError, StoreError
+from memtrace_otel.sources.errors import DamagedError, SourceError
 from memtrace_otel.sources.maintenance import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize, StoreStats
 from memtrace_otel.sources.query import may_write, near_failures, unique_refs
 
@@ -36,7 +36,7 @@ class SqliteStore:
     """Spans, verdicts and what was sent where, in one SQLite file: a `TraceSource` and a `VerdictLog`.
 
     A request that `add_request` acknowledged survives kill -9. Readers never block the writer. Every read first decodes
-    the requests that wait in the inbox. Threads may share a store; a fork may not. Methods raise StoreError when the
+    the requests that wait in the inbox. Threads may share a store; a fork may not. Methods raise SourceError when the
     file cannot be read or written, and DamagedError for a damaged page. A span that cannot be decoded is left out and
     named in `incomplete`.
     """
@@ -55,7 +55,7 @@ class SqliteStore:
     def open(cls, path: str | Path, create: bool = True) -> Self:
         """Open the database file; with `create` make a missing one, readable by its owner alone.
 
-        Raises StoreError when the file cannot be opened, is no database of memtrace-otel or has another schema version.
+        Raises SourceError when the file cannot be opened, is no database of ours or has another schema version.
         """
         path = Path(path)
         return cls(connect(path, create=create), path)
@@ -79,7 +79,7 @@ class SqliteStore:
         self.add_requests((body,))
 
     def add_requests(self, bodies: Iterable[bytes]) -> None:
-        """Commit several requests, all or none. Raises StoreError also where the file was moved or removed."""
+        """Commit several requests, all or none. Raises SourceError also where the file was moved or removed."""
         self._check_place()
         with self._locked() as connection:
             ingest.add_requests(connection, bodies)
@@ -118,7 +118,7 @@ class SqliteStore:
 
     def _check_place(self) -> None:
         if not self.is_in_place():
-            raise StoreError(
+            raise SourceError(
                 self._path, "the file was moved, removed or replaced while it is open: start the program again"
             )
 

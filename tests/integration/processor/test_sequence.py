@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from memtrace_otel.graph.lost_spans import lost_spans
+from memtrace_otel.graph.build import lost_spans
 from memtrace_otel.sources import SqliteStore
 
 PROGRAM = """

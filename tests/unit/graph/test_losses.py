@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memtrace_otel import semconv
 from memtrace_otel.graph import build_graph
-from memtrace_otel.graph.lost_spans import lost_spans
+from memtrace_otel.graph.build import lost_spans
 from memtrace_otel.model import OperationSpan
 from tests.unit.graph.conftest import span
 

@@ -20,7 +20,6 @@ from memtrace_otel.graph import (
     load_around,
     load_scope,
     load_slice,
-    slice_of_answer,
 )
 from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.graph.export import node_id
@@ -281,7 +280,6 @@ def test_a_slice_from_the_file_equals_the_slice_of_the_whole_graph(
     store, whole = two_owners
     for operation in whole.operations():
         expected = whole.slice_of_answer(operation.origin)
-        assert slice_of_answer(store, operation.origin) == expected
         assert set(load_slice(store, operation.origin)) == expected
 
 

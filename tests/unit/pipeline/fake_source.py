@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from memtrace_otel.model import OperationSpan, has_evaluation, has_failing_evaluation, judged_traces
-from memtrace_otel.sources import StoreError
+from memtrace_otel.sources import SourceError
 
 
 @dataclass
@@ -27,8 +27,8 @@ class FakeSource:
         self.spans_given: list[OperationSpan] = []
         self.reads = Counter[str]()
         self.searches: list[int] = []
-        self.down: StoreError | None = None
-        self.broken: dict[str, StoreError] = {}
+        self.down: SourceError | None = None
+        self.broken: dict[str, SourceError] = {}
         self.add(*requests)
 
     def __str__(self) -> str:

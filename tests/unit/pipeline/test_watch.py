@@ -22,7 +22,7 @@ from memtrace_otel.pipeline import diagnose as diagnosing
 from memtrace_otel.pipeline.diagnose import shown_by
 from memtrace_otel.pipeline.watch import Observer, Watcher, summary
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_LABEL
-from memtrace_otel.sources import DamagedError, SqliteStore, StoreError
+from memtrace_otel.sources import DamagedError, SourceError, SqliteStore
 from tests.contract.planted import Fault, System, record
 from tests.contract.story import STORY
 from tests.unit.pipeline.fake_source import Clock, FakeSource
@@ -230,8 +230,8 @@ def test_the_longest_search_grows_only_by_the_time_that_was_not_searched(
     clock.now += 240 * hour
     search()
     clock.now += hour
-    backend.source.down = StoreError("fake", "it is down")
-    with pytest.raises(StoreError):
+    backend.source.down = SourceError("fake", "it is down")
+    with pytest.raises(SourceError):
         watcher.search()
     clock.now += 2 * hour
     backend.source.down = None
@@ -419,9 +419,9 @@ def test_new_evaluations_do_not_bring_a_refused_verdict_forward(backend: Backend
 
 
 # --- errors of the source ------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("error", [DamagedError("fake", "damaged"), StoreError("fake", "cut off")])
+@pytest.mark.parametrize("error", [DamagedError("fake", "damaged"), SourceError("fake", "cut off")])
 def test_a_trace_that_cannot_be_read_holds_up_no_other(
-    backend: Backend, clock: Clock, caplog: pytest.LogCaptureFixture, error: StoreError
+    backend: Backend, clock: Clock, caplog: pytest.LogCaptureFixture, error: SourceError
 ) -> None:
     bad = story()
     backend.source.add(bad, story(Fault.GARBLED, 1, scope="b" * 16))
@@ -475,7 +475,7 @@ def test_a_source_that_does_not_answer_is_asked_after_longer_and_longer_pauses(
     backend: Backend, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend.source.add(story())
-    backend.source.down = StoreError("fake", "connection refused")
+    backend.source.down = SourceError("fake", "connection refused")
 
     def mend() -> None:
         if clock.now > 1100:
@@ -497,7 +497,7 @@ def test_a_long_search_that_fails_stops_no_shorter_one(
     def fail(self: FakeSource, since: int, known: object) -> list[str]:
         looked.append(round((time.time_ns() - since) / 1e9))
         if looked[-1] > 1000:
-            raise StoreError("fake", "no time for that")
+            raise SourceError("fake", "no time for that")
         return []
 
     monkeypatch.setattr(FakeSource, "failing", fail)

@@ -13,7 +13,7 @@ from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.receiver import Acknowledgement, BusyError, Cause, Limits, RequestError, Signal
 from memtrace_otel.serve.intake import Backlog, GroupCommit, StoreIntake
 from memtrace_otel.serve.metrics import Metrics
-from memtrace_otel.sources import StoreError
+from memtrace_otel.sources import SourceError
 from memtrace_otel.testing import contract_span
 from tests.unit.serve.test_metrics import value
 
@@ -30,7 +30,7 @@ class Disk:
 
     def commit(self, bodies: Sequence[bytes]) -> None:
         if self.full:
-            raise StoreError("spans.db", "database or disk is full")
+            raise SourceError("spans.db", "database or disk is full")
         self.bodies += bodies
 
     def waiting(self) -> tuple[int, int]:
@@ -134,10 +134,10 @@ async def test_requests_that_arrive_during_a_commit_share_the_next_one() -> None
 async def test_a_failed_commit_fails_its_own_group_only() -> None:
     def commit(bodies: Sequence[bytes]) -> None:
         if b"bad" in bodies:
-            raise StoreError("spans.db", "disk full")
+            raise SourceError("spans.db", "disk full")
 
     commits = GroupCommit(commit)
-    with pytest.raises(StoreError, match="disk full"):
+    with pytest.raises(SourceError, match="disk full"):
         await commits.add(b"bad")
     assert not await commits.is_writable()
     await commits.add(b"good")

@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.sources import SqliteStore, StoreError, StoreStats
+from memtrace_otel.sources import SourceError, SqliteStore, StoreStats
 from memtrace_otel.sources.database import TranslatedErrors, connect
 from memtrace_otel.testing import contract_span
 from tests.unit.otlp.spans import random_span
@@ -47,7 +47,7 @@ def test_missing_folders_are_created(tmp_path: Path) -> None:
 def refused(path: Path, *, create: bool) -> str:
     """Return the reason for which `path` is not opened, which must leave the file as it is."""
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(SourceError) as caught:
         SqliteStore.open(path, create=create)
     assert (path.read_bytes() if path.is_file() else None) == before
     assert str(path) in str(caught.value)
@@ -102,7 +102,7 @@ def test_a_damaged_file_raises_store_error(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[8192:] = b"\xa5" * (len(content) - 8192)
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"a\.db"), SqliteStore.open(path) as store:
+    with pytest.raises(SourceError, match=r"a\.db"), SqliteStore.open(path) as store:
         list(store.spans())
 
 
@@ -251,7 +251,7 @@ def test_a_request_for_a_moved_file_is_refused(tmp_path: Path, monkeypatch: pyte
         waiting = store.waiting()[0]
         (tmp_path / "spans.db").rename(tmp_path / "moved.db")
         for _ in range(3):
-            with pytest.raises(StoreError, match="moved, removed or replaced"):
+            with pytest.raises(SourceError, match="moved, removed or replaced"):
                 store.add_request(encode_request([contract_span(1, 3)]))
         assert store.waiting()[0] == waiting
 
@@ -260,10 +260,10 @@ def test_the_error_of_a_full_disk_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     connection = connect(path, create=True)
     connection.execute("PRAGMA max_page_count = 1")  # not one more than there are
-    with pytest.raises(StoreError, match=r"full; free some megabytes"), TranslatedErrors(path):
+    with pytest.raises(SourceError, match=r"full; free some megabytes"), TranslatedErrors(path):
         connection.execute("CREATE TABLE more (id)")
     connection.close()
     no_index = sqlite3.OperationalError("disk I/O error")  # nor room for the index of the log
     no_index.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
-    with pytest.raises(StoreError, match="I/O"), TranslatedErrors(path):
+    with pytest.raises(SourceError, match="I/O"), TranslatedErrors(path):
         raise no_index

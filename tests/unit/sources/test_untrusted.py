@@ -14,7 +14,7 @@ import pytest
 
 from memtrace_otel.model import Variable
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.sources import SqliteStore, StoreError
+from memtrace_otel.sources import SourceError, SqliteStore
 from memtrace_otel.sources.compression import DICTIONARY, MAX_BODY_BYTES, BodyError, compress, decompress
 from memtrace_otel.sources.exporter import MemtraceSpanExporter
 from memtrace_otel.testing import contract_span
@@ -53,7 +53,7 @@ def change(path: Path, *statements: str) -> None:
 def test_a_file_with_other_tables_is_refused(path: Path, statements: tuple[str, ...]) -> None:
     change(path, *statements)
     for create in (True, False):
-        with pytest.raises(StoreError, match="not those of schema version 1"):
+        with pytest.raises(SourceError, match="not those of schema version 1"):
             SqliteStore.open(path, create=create)
 
 
