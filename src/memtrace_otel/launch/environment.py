@@ -1,4 +1,4 @@
-"""The environment in which a program writes its spans to the embedded database, and further on to a backend."""
+"""Environment variables for a program that records to the embedded database, and sends spans to a backend."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _BACKEND = re.compile(
     r"OTEL_EXPORTER_OTLP_(TRACES_)?(ENDPOINT|HEADERS)"
     r"|OTEL_PYTHON_EXPORTER_OTLP_(HTTP|GRPC)_(TRACES_)?CREDENTIAL_PROVIDER"
 )
-"""Where the environment's own OTLP exporter sends traces, and what it shows there to be let in."""
+"""Variables with the endpoint and the credentials of the OTLP exporter."""
 _OF_ONE_SIGNAL = re.compile(r"OTEL_EXPORTER_OTLP_(TRACES|LOGS|METRICS)_(ENDPOINT|PROTOCOL|INSECURE)")
-"""What sends one signal elsewhere than the others."""
+"""Variables with an endpoint for one signal only."""
 
 
 def recording_environment(

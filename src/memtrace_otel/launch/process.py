@@ -1,4 +1,4 @@
-"""Run a program so that nobody notices who started it: same standard streams, signals and exit status."""
+"""Run a program with the same standard streams, signals and exit status as without the launcher."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ _OF_THE_KEYBOARD = ("SIGINT", "SIGQUIT")
 
 
 def run_process(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run `command` to its end and return its status as `subprocess` gives it: negative when a signal killed it.
+    """Run `command` to its end and return its status as in `subprocess`: negative if a signal killed the program.
 
-    Signals sent to this process go on to the program; those of the keyboard reach it by themselves, as the terminal
-    sends them to both.
+    Signals to this process are forwarded, except signals of the keyboard: the terminal sends these to both processes.
     """
-    waiting: list[int] = []  # came before the program was there
+    waiting: list[int] = []  # signals that arrived before the start of the program
     program: subprocess.Popen[bytes] | None = None
 
     def forward(number: int, frame: FrameType | None) -> None:
@@ -29,7 +28,7 @@ def run_process(command: Sequence[str], environ: Mapping[str, str]) -> int:
             program.send_signal(number)
 
     numbers = [signal.Signals[name] for name in _FORWARDED if hasattr(signal, name)]
-    # What is ignored (nohup, a shell's background job) stays so: the program inherits it.
+    # Ignored signals (nohup, a background job of a shell) stay ignored: the program inherits this.
     before = {number: signal.getsignal(number) for number in numbers}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
@@ -45,14 +44,14 @@ def run_process(command: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def replace_process(command: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Become `command`; does not return."""
+    """Replace this process by `command`; does not return."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvpe(command[0], list(command), dict(environ))
 
 
 def leave_like(status: int) -> None:
-    """End this process as the program ended: with its exit status, or by the signal that killed it."""
+    """End this process with the exit status of the program, or by the signal that killed the program."""
     if status < 0:
         if hasattr(signal, "SIGKILL") and -status != signal.SIGKILL:
             signal.signal(-status, signal.SIG_DFL)
@@ -62,7 +61,7 @@ def leave_like(status: int) -> None:
 
 
 def _in_foreground() -> bool:
-    """Tell whether this process belongs to the foreground job of a terminal, to which the keyboard's signals go."""
+    """Whether this process is in the foreground job of a terminal, which receives the signals of the keyboard."""
     try:
         with open("/dev/tty", "rb") as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
@@ -71,7 +70,7 @@ def _in_foreground() -> bool:
 
 
 def _forbid_core() -> None:
-    """The program has written its core, if any; this process would write a second one."""
+    """Forbid a core file of this process: the program has written its own."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""The program to start: what its command is, which Python runs it, and whether that Python can observe it."""
+"""The program to start: its command, the Python that runs it, and a check that this Python can record spans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memtrace_otel.version import __version__
 
 _PYTHON = re.compile(r"(python|pypy)w?[\d.]*t?(\.exe)?", re.IGNORECASE)
 _INSTRUMENT = ["-c", "from opentelemetry.instrumentation.auto_instrumentation import run; run()"]
-"""`opentelemetry-instrument` of one certain Python: the script of that name on PATH may belong to another."""
+"""`opentelemetry-instrument` of this Python: the script of that name on PATH may belong to another Python."""
 _ASK = """
 import json, sys
 from importlib.util import find_spec
@@ -35,11 +35,11 @@ _LONG_WITH_VALUE = "--check-hash-based-pycs"
 _FLAGS = re.compile(r"-(?P<flags>[^-WXmc][^WXmc]*)?(?P<last>[WXmc])?(?P<value>.*)")
 """A word of options: `-uI`, `-uW error`, `-Werror`; `-m` and `-c` begin the program."""
 _BLINDING = "IES"
-"""Options of Python that keep it from loading what PYTHONPATH offers, which is how auto-instrumentation gets in."""
+"""Options of Python that ignore PYTHONPATH, which auto-instrumentation needs."""
 
 
 class LaunchError(Exception):
-    """The program cannot be started under observation: says why and what to type."""
+    """The program cannot be started with recording; the message gives the reason and a command to type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Program:
 
 
 def find_program(command: Sequence[str]) -> Program:
-    """Look at a command line; raises LaunchError when it is no Python program or its Python could not observe it."""
+    """The program of a command line. Raises LaunchError for other programs, and if auto-instrumentation cannot load."""
     executable = shutil.which(command[0])
     if executable is None:
         raise LaunchError(_not_found(command))

@@ -1,4 +1,4 @@
-"""What a run left behind: memory operations in the database, and spans that wait in the spool."""
+"""Results of a run: memory operations in the database, and bytes of spans in the spool."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.sources import SqliteStore
 
 MOST = 20_000
-"""Spans that are counted: reading them takes about a second."""
+"""Counted spans; reading them takes about a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Memory operations that started after a moment: the number by system, how many judge an answer, how many have
-    no contents because capture was off. Not `complete` when there are more than were counted.
+    """Numbers of memory operations: by system, judgements of answers, and operations with contents off.
 
-    `waiting` are the bytes of spans that the run wrote to the spool, and that did not reach the database.
+    `complete` is False if the run has more than the counted spans. `waiting` are bytes of spans in the spool that did
+    not reach the database.
     """
 
     systems: Mapping[str, int]
