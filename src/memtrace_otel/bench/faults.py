@@ -119,7 +119,8 @@ class Overwritten(_InWrite):
     code = "U1"
 
     def plant(self, story: Story, rng: Random) -> Story:
-        text = story.texts[rng.choice(("lost", "elsewhere"))]
+        related = story.texts["lost"] if rng.random() < 0.5 else story.texts["elsewhere"]
+        text = f"{related}; {story.texts['beside']}"  # as long as a right update
         return _change(story, story.aside, lambda item: replace(item, text=text))
 
 

@@ -165,7 +165,7 @@ class System:
         self.store = Store()
         self.scopes = [self.recorder.hex(16) for _ in range(2)]
         self.users = [f"user-{self.recorder.hex(6)}" for _ in range(2)]
-        self.assembles = self.rng.random() < 0.5
+        self.assembles, self.trims = self.rng.random() < 0.5, self.rng.random() < 0.6
         self.origins: dict[Place, str] = {}
         self.sources: list[str] = []
 
@@ -353,7 +353,7 @@ class System:
         found, feeding = self._search(root, query) if asking.searches else ([], "")
         texts = [record.text for record in found]
         reached = found
-        if asking.searches and (self.assembles or asking.lost):
+        if self.trims or asking.lost:
             reached, texts = self._shown(found)
         if asking.searches and self.assembles:
             assemble = root.step("", OpKind.ASSEMBLE)
@@ -366,14 +366,14 @@ class System:
             feeding = assemble.close().origin
             self._mark(Step.ASSEMBLE, -1, assemble)
         script = _Script(story, self.rng, texts)
-        answer = script.answer()
+        answer = story.texts["opening"] + script.answer()
         whole = [record for record in reached if record.text in texts]
         respond = self._chat(root, asking.question, "\n".join(f"- {text}" for text in texts), whole, _ANSWER,
                              self.scopes[0] if asking.searches else "", feeding)  # fmt: skip
         respond.wrote(f"{RefKind.ANSWER}:{respond.span_id}", answer, Action.DERIVE, Role.ANSWER)
         self._mark(Step.RESPOND, -1, respond.close())
         unknown = asking.question == story.texts["unasked"]
-        right = answer == (story.texts["unknown"] if unknown else story.says(story.value))
+        right = answer.endswith(story.texts["unknown"] if unknown else story.says(story.value))
         accepted = {story.value.answer, story.value.paraphrase, story.texts["unknown"] if unknown else ""}
         judged = right and asking.expected in accepted if asking.judged is None else asking.judged
         self._judge(root, query, respond, answer, judged)

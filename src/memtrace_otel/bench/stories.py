@@ -115,7 +115,8 @@ class Story:
     neighbours: tuple[Value, ...]
     """Other values that were told: the outdated one, and the one of another person."""
     texts: Mapping[str, str]
-    """Texts of the template: vague, garbled, lost, spoiled, elsewhere (an unrelated fact), unasked, unknown, reply."""
+    """Texts of the template: vague, garbled, lost, spoiled, elsewhere and beside (unrelated facts), unasked; of
+    answers: opening, reply, unknown."""
     readings: tuple[tuple[str, Value], ...]
     """Texts that a model understands, each with the value in the text."""
     resolved: tuple[tuple[str, str], ...]
@@ -256,6 +257,8 @@ class _Writer:
                 "replaced": self._put("fact", wrong.told),
                 "spoiled": spoiled,
                 "elsewhere": self._noise()[1],
+                "beside": self._noise()[1],
+                "opening": str(self.rng.choice(self.words["openings"])),
             },
             readings=tuple(sorted({self._put(name, t): v for name, t, v in told}.items(), key=lambda r: -len(r[0]))),
             resolved=tuple(sorted(resolved.items(), key=lambda pair: -len(pair[0]))),
@@ -291,9 +294,7 @@ class _Writer:
             if self.rng.random() < 0.2:
                 parts.append((text, None))
                 continue
-            action = Action.NONE if (owner, fact) in self.known else Action.ADD
-            key = self.known.setdefault((owner, fact), f"other {len(self.known)}")
-            parts.append((text, Item(fact, action, key)))
+            parts.append((text, self._other(owner, fact)))
         self.rng.shuffle(parts)
         texts = [text for text, _ in parts]
         if self.rng.random() < 0.1:  # a long pasted text that ends with what is told
@@ -302,3 +303,14 @@ class _Writer:
         items = tuple(item for _, item in parts if item is not None)
         reply = str(self.rng.choice(self.words["replies"]))
         return Turn(owner, self.threads[place], self.days[place], messages, reply, items)
+
+    def _other(self, owner: int, fact: str) -> Item:
+        """Return an item about something else. Harmless updates and deletions hide how often faults change records."""
+        earlier = [key for (of, _), key in self.known.items() if of == owner]
+        chance = self.rng.random()
+        if earlier and chance < 0.12:
+            return Item(fact, Action.UPDATE, self.rng.choice(earlier), f"{RECORD}; {fact}" if chance < 0.06 else fact)
+        if earlier and chance < 0.16:
+            return Item(fact, Action.DELETE, self.rng.choice(earlier))
+        action = Action.NONE if (owner, fact) in self.known else Action.ADD
+        return Item(fact, action, self.known.setdefault((owner, fact), f"other {len(self.known)}"))
