@@ -37,7 +37,7 @@ class ContentChooser:
             return "", False
         candidates: list[tuple[str, bool]] = []
         if (output := sightings.produced) is None:
-            # A version without a known writer is what its first reader saw.
+            # A version without a known writer has the content of its first reader.
             recorded = next((variable.digest for variable in sightings.read if variable.digest), "")
         else:
             recorded = output.digest
@@ -48,7 +48,7 @@ class ContentChooser:
         candidates += [
             (v.content, self._is_cut(v, recorded))
             for v in sightings.read
-            if v.content and not (recorded and v.digest and v.digest != recorded)  # else another version's content
+            if v.content and not (recorded and v.digest and v.digest != recorded)  # else the content of another version
         ]
         return max(candidates, key=lambda found: (not found[1], len(found[0]), found[0]), default=("", False))
 

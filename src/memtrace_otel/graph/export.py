@@ -34,11 +34,12 @@ def to_document(graph: EvolutionGraph) -> dict[str, Any]:
     """Return the graph as plain JSON values, schema version 1; a pure function of the graph.
 
     - `schema`, `version`; `incomplete`: {reason: count}.
-    - `operations`: id (its origin), missing (only readers know of it), trace_id, span_id, parent (id of the enclosing
+    - `operations`: id (the origin), missing (only readers name the operation), trace_id, span_id, parent (id of the
+      enclosing
       operation or ''), name, kind, system, scope, service, start and end (ns since the epoch), status, incomplete
       (reasons), evidence (refs), attributes.
-    - `versions`: id, ref, origin, scope (of a root), number (its place, from 1, among the versions of its ref in this
-      graph: in a slice perhaps lower than in the whole history), action, digest, size (bytes or null), event_time,
+    - `versions`: id, ref, origin, scope (of a root), number (from 1, among the versions of the ref in this graph; lower
+      in a slice than in the whole history), action, digest, size (bytes or null), event_time,
       content, truncated, unknown, failed (`has_failed`).
     - `edges`: type, source, target (ids) and the attributes of their type as `EvolutionGraph` lists them.
     """
@@ -115,8 +116,10 @@ def node_id(node: NodeKey) -> str:
 
 
 def nodes_named(graph: EvolutionGraph, name: str, scope: str = "") -> list[NodeKey]:
-    """Return the nodes that a name may mean: the one that `node_id` calls so; of a ref alone, which may hold a bar, the
-    last version, that of `scope` where it has one, else one for each memory that has a record of its own by that name.
+    """Return the nodes that a name can mean.
+
+    An id of `node_id` means its node. A ref alone means the last version in `scope`; without a version in `scope` the
+    last version of each memory that has a record of this ref.
     """
     if OperationKey(name) in graph:
         return [OperationKey(name)]
@@ -126,13 +129,14 @@ def nodes_named(graph: EvolutionGraph, name: str, scope: str = "") -> list[NodeK
 
 
 def _last_versions(graph: EvolutionGraph, ref: str, scope: str) -> list[VersionKey]:
-    """Memories of which one replaced what another one wrote have one record; who tells no scope, the one replaced."""
+    """Return the last version of each record. Scopes that replaced each other's versions share a record; a version
+    without a scope belongs to the record that it replaced."""
     scopes = {version: graph.scope_of_version(version) for version in graph.history(ref)}
     records: UnionFind[VersionKey | str] = UnionFind()
     for version, written_in in scopes.items():
         records.union(version, written_in or version)
         for _, old in graph.out_edges(version):
-            if isinstance(old, VersionKey) and old in scopes:  # replaced by it
+            if isinstance(old, VersionKey) and old in scopes:  # the replaced version
                 records.union(version, old)
     owned = {records[written_in] for written_in in scopes.values() if written_in}
     last = {records[version] if records[version] in owned else "": version for version in scopes}
@@ -181,7 +185,7 @@ def _version(node: VersionKey, attributes: Mapping[str, Any], number: int) -> di
 
 
 def _numbers(graph: EvolutionGraph) -> dict[NodeKey, int]:
-    """The place of every version among those of its ref, from 1."""
+    """The number of every version among the versions of its ref, from 1."""
     refs = dict.fromkeys(node.ref for node in graph if isinstance(node, VersionKey))
     return {version: number for ref in refs for number, version in enumerate(graph.versions(ref), 1)}
 
@@ -224,7 +228,7 @@ def _xml(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a DOT string. The escapes come first, so that DOT shows their backslash."""
+    """Return a DOT string. Invisible characters are escaped first, so that DOT shows the backslash."""
     escaped = escape_invisible(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

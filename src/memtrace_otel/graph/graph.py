@@ -85,7 +85,8 @@ class GraphData(_Graph):
         return "" if node is None else self._main(node["judged"])
 
     def inputs(self, origin: str) -> list[Read]:
-        """Return the reads of an operation in the order of its inputs; versions that it left alone come last."""
+        """Return the reads of an operation in the order of its inputs; versions that the operation left alone come
+        last."""
         operation = OperationKey(self._main(origin))
         if operation not in self:
             return []
@@ -217,7 +218,7 @@ class GraphData(_Graph):
 
     # --- inside --------------------------------------------------------------------------------------------------
     def existing(self, node: NodeKey) -> NodeKey:
-        """Return the key under which a node is in the graph, if it is there."""
+        """Return the key of a node in the graph: parts and repetitions lead to the real key."""
         return OperationKey(self._main(node.origin)) if isinstance(node, OperationKey) else self.version(*node)
 
     def _main(self, origin: str) -> str:

@@ -1,4 +1,4 @@
-"""Which answer an evaluation is about. No other module decides that."""
+"""Find the answer that an evaluation is about. No other module decides this."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class _Answers:
             for output in answer.outputs:
                 self._by_ref[output.ref].add(answer.origin)
         self._given = [answer for answer in answers if not self._is_step(answer)] or answers
-        """Without answers to a step of another operation, which the user never sees; all when there is no other."""
+        """Answers that are no step of another operation (the user sees no step); all answers when every answer is a
+        step."""
         self._inside: dict[str, OperationSpan] = {}
         """Origin of a span -> the answering operation inside that ended last."""
         for answer in sorted(self._given, key=_end):
@@ -102,19 +103,19 @@ class _Answers:
         if named and not self.is_no_operation(named):  # the span of the answer was lost
             return named
         place = bisect_right(self._given, span.start, key=lambda answer: answer.start)
-        if not place and not span.parent_id:  # feedback on the whole trace, by a clock that is behind
+        if not place and not span.parent_id:  # feedback on the whole trace with a late clock
             place = len(self._given)
         return self._given[place - 1].origin if place else named
 
     def is_no_operation(self, origin: str) -> bool:
-        """Return whether this is a known span that is no operation: such a span stands for the answer inside."""
+        """Return whether the span is known and no operation. Such a span means the answer inside the span."""
         return self._hierarchy.has_span(origin) and self._hierarchy.main(origin) not in self._operations
 
     def _named(self, span: OperationSpan) -> tuple[str, bool]:
         """Return the origin of the answer that an evaluation on `span` names, and whether the role names the answer.
 
-        The first origin in the role `answer`; else the only answer named by origin or ref. Answers of the trace go
-        before others, which may have been read for comparison.
+        The first origin in the role `answer`; else the only answer named by origin or ref. Answers of the trace
+        take precedence: answers of other traces may be read for comparison.
         """
         named = answers_named(span)
         in_role = any(variable.role == Role.ANSWER for variable in named)
@@ -132,7 +133,7 @@ class _Answers:
         return found is not None and found.kind == OpKind.RESPOND and found.trace_id == trace_id
 
     def _is_step(self, answer: OperationSpan) -> bool:
-        """Return whether a model was asked for a step of another operation."""
+        """Return whether the answer is a step of another operation."""
         around = (self._operations.get(origin) for origin in self._hierarchy.enclosing(answer.origin))
         return any(outer is not None and outer.kind for outer in around)
 

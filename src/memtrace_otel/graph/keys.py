@@ -68,7 +68,7 @@ class Read:
 
     @property
     def considered(self) -> bool:
-        """Whether the operation looked at the version, decided to leave it alone and listed it among its outputs."""
+        """Whether the operation listed the version among its outputs without a change."""
         return self.index < 0
 
 
@@ -76,10 +76,10 @@ RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.
 """Kinds whose id outlives its contents: a later write of the same ref supersedes the earlier one."""
 
 TRACED_KINDS = frozenset(RefKind) - RECORD_KINDS
-"""Kinds named by content or by span: their writer is looked for in the trace of a reader first, whatever its scope."""
+"""Kinds named by content or by span: the writer is searched in the trace of the reader first, in any scope."""
 
 TURN_KINDS = TRACED_KINDS - {RefKind.FACT}
-"""Those that are looked for nowhere else: equal refs of two traces need not be one thing."""
+"""Kinds whose writer is searched in the trace only: equal refs of two traces can be two things."""
 
 STORED_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.DOCUMENT})
 """Records that a reading operation may list as results, and never produces."""

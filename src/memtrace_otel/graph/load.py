@@ -17,14 +17,14 @@ from memtrace_otel.sources.protocols import TraceSource
 MAX_SPANS = 500_000
 """Most spans of one graph. Past the bound nothing more is read, and `incomplete` of the graph says `bounded`."""
 ELSEWHERE_SPANS = 50_000
-"""Most spans of the graph of every memory."""
+"""Most spans of a graph of every memory (`load_everywhere`)."""
 
 
 def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
     """Build the graph around one trace; an empty graph when the trace is unknown.
 
-    The graph holds the trace, its origins and their origins; every span of the memory scopes of these; the judgements
-    of the answers of the trace; of each of these spans the whole trace; and changes of these records by other scopes.
+    The graph holds the trace, its origins and their origins; every span of their memory scopes; the judgements of the
+    answers of the trace; and changes of these records by other scopes. Traces are loaded whole.
     Where the source could not read a part, the graph is `bounded`. Raises SourceError when the source cannot answer.
     """
     return next(load_graphs(source, [trace_id], max_spans=max_spans))[1]
@@ -33,10 +33,10 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
 def load_graphs(
     source: TraceSource, trace_ids: Iterable[str], *, max_spans: int = MAX_SPANS
 ) -> Iterator[tuple[list[str], EvolutionGraph]]:
-    """Yield the graphs around traces, one after the other, each with the traces that it is around.
+    """Yield (ids of traces, the graph around them) until every trace has a graph.
 
     Traces of exactly the same memory scopes share a graph; a trace without a scope has its own. A graph holds what
-    `load_graph` loads for each of its traces. The earlier graphs are not needed any more.
+    `load_graph` loads for each of its traces. Each graph is built when the caller asks for the next pair.
     """
     left = dict.fromkeys(trace_ids)
     numbers = {trace_id: number for number, trace_id in enumerate(left)}
@@ -76,7 +76,8 @@ def load_everywhere(
 ) -> EvolutionGraph:
     """Build the graph of these traces and of every memory scope, the newest traces first.
 
-    For answers whose own memory holds nothing of the expected answer. Raises SourceError when the source cannot answer.
+    Used when the memory of an answer does not contain the expected answer. Raises SourceError when the source cannot
+    answer.
     """
     loading = _Loading(source, max_spans)
     for trace_id in (*trace_ids, *reversed(source.trace_ids())):
@@ -87,9 +88,9 @@ def load_everywhere(
 def load_around(source: TraceSource, names: Iterable[str], *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
     """Build the graph around nodes, each named as in an export or by its ref alone; an empty graph for unknown nodes.
 
-    The graph holds what the traces of the nodes are connected with by origins, before and after them, and the memory
-    scopes of all these. `ref|~scope` names a record of a scope that only reads it from an unknown writer. A message or
-    a question, which no span writes, is searched for among all spans. Raises SourceError when the source cannot answer.
+    The graph holds every trace that is connected with the traces of the nodes by origins, and the memory scopes of all
+    these traces. `ref|~scope` names a record of an unknown writer, by the scope of its readers. No span writes a
+    message or a question: all spans are searched for these. Raises SourceError when the source cannot answer.
     """
     loading = _Loading(source, max_spans)
     scoped = [name.partition("|~") for name in names]
@@ -102,10 +103,10 @@ def load_around(source: TraceSource, names: Iterable[str], *, max_spans: int = M
 
 
 class SliceSource(TraceSource, Protocol):
-    """A source that finds the operations behind others."""
+    """A source with a query for the operations that lead to an operation."""
 
     def lineage(self, origins: Iterable[str]) -> list[str]:
-        """Return the origins of the operations that some operations came from."""
+        """Return the origins of the operations that lead to these operations."""
         ...
 
 

@@ -22,9 +22,9 @@ class ChangeKind(StrEnum):
 class Change:
     """One record that differs between two times, and the operation that changed the record.
 
-    `before` is None for what was learnt; `after` is the tombstone of what was forgotten, or the version that another
-    scope replaced it by; of several in a row that say the same the first. `operation` is None when nobody recorded the
-    write (a version that only readers know of).
+    `before` is None for a learnt record. `after` is the new version; for a forgotten record the tombstone, or the
+    replacement in another scope. Of equal versions in a row, the first counts. `operation` is None when no span
+    recorded the write.
     """
 
     kind: ChangeKind
@@ -37,23 +37,29 @@ class Change:
 def state_at(graph: GraphData, scope: str, time: int | None = None) -> list[VersionKey]:
     """Return the version of every record that the scope held at `time` (ns since the epoch, None: at the end).
 
-    Ordered by ref. A record is held from its first write, or when nobody recorded that, from its first reading on.
+    Ordered by ref. A record is held from its first write, or without a recorded write from its first read.
     """
     latest = (life[-1] for life in _lives(graph, scope, time).values())
     return [version for version in latest if _is_held(graph, scope, version)]
 
 
 def changes_between(graph: GraphData, scope: str, since: int, until: int | None = None) -> list[Change]:
-    """Return the records of the scope that differ between two times, in time order of what made them so.
+    """Return the records of the scope that differ between two times, in time order of the changes.
 
-    What came and went in between is no change, nor is a rewriting with equal content. Raises ValueError when `since` is
-    later than `until`.
+    A record that was created and deleted in between is no change. A write of equal content is no change. Raises
+    ValueError when `since` is later than `until`.
     """
     if until is not None and since > until:
         raise ValueError("since is later than until")
     before, lives = _lives(graph, scope, since), _lives(graph, scope, until)
     found = (
-        _change(graph, scope, ref, before[ref][-1] if ref in before else None, _first_such(graph, scope, life, since))
+        _change(
+            graph,
+            scope,
+            ref,
+            before[ref][-1] if ref in before else None,
+            _first_final(graph, scope, life, since),
+        )
         for ref, life in lives.items()
     )
     return sorted((c for c in found if c is not None), key=lambda change: (graph.time_of(change.after), change.ref))
@@ -78,9 +84,9 @@ def _lives(graph: GraphData, scope: str, time: int | None) -> dict[str, list[Ver
     return lives
 
 
-def _first_such(graph: GraphData, scope: str, life: list[VersionKey], since: int) -> VersionKey:
-    """Return the version after `since` that made the final state of a record: an equal write or a second deletion
-    changes nothing."""
+def _first_final(graph: GraphData, scope: str, life: list[VersionKey], since: int) -> VersionKey:
+    """Return the first version after `since` with the final state of a record. Later equal writes and deletions change
+    nothing."""
     first = life[-1]
     for earlier in reversed(life[:-1]):
         if graph.time_of(earlier) <= since or not _are_the_same(graph, scope, earlier, first):

@@ -1,4 +1,4 @@
-"""Questions to the graph: ancestors and descendants, slices, paths, the state of a memory and its changes."""
+"""Queries of the graph: ancestors and descendants, slices, paths, the state of a memory and its changes."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class EvolutionGraph(GraphData):
         return reach(self.existing(node), lambda found: following(self, found))
 
     def slice_of_answer(self, origin: str) -> set[NodeKey]:
-        """Return an answering operation, its outputs and all they came from: context, versions, writers, messages.
+        """Return an answering operation, its outputs and all their sources: context, versions, writers, messages.
 
         Nodes of other questions are left out, in two phases. Before the first record, another answering operation is
-        entered only when it worked on the same question. Behind a record lies the making of the record: no question and
-        no answering operation is entered there. A judgement without a question has the question of the answer.
+        entered only when it worked on the same question. Behind a record, no question and no answering operation is
+        entered: this part is the history of the record. A judgement without a question has the question of the answer.
         """
         answer = self.existing(OperationKey(origin))
         if answer not in self:
@@ -77,9 +77,9 @@ class EvolutionGraph(GraphData):
         return found
 
     def slice_of_message(self, message: VersionKey) -> set[NodeKey]:
-        """Return a message and all that came of it, up to the answers that used it and their judgements.
+        """Return a message and all nodes that descend from the message, up to the answers and their judgements.
 
-        The way ends at an answer: records made of an answer belong to the slice of that answer.
+        The search ends at an answer: records made from an answer belong to the slice of the answer.
         """
         message = self.version(*message)
         found: set[NodeKey] = {message} if message in self else set()

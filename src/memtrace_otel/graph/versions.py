@@ -28,7 +28,7 @@ def changes(span: OperationSpan, output: Variable) -> bool:
 
 
 class Supersession(NamedTuple):
-    """`new` replaces `old`. `inferred`: the order of time tells, not an input of role `previous`."""
+    """`new` replaces `old`. `inferred`: known by the order of time only, not by an input of role `previous`."""
 
     new: VersionKey
     old: VersionKey
@@ -36,7 +36,7 @@ class Supersession(NamedTuple):
 
 
 class Versions:
-    """Resolves (ref, origin) to the version that is meant."""
+    """Finds the version that a read or a listed output means."""
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
@@ -103,7 +103,7 @@ class Versions:
                 yield Supersession(write.version, old, True)
 
     def _follow(self, ref: str, origin: str, reader: OperationSpan, variable: Variable) -> tuple[VersionKey, bool]:
-        """Go from an operation that passed a version on to the operation that wrote the version."""
+        """Follow operations that pass a version on, to the operation that wrote the version."""
         seen: set[str] = set()
         while origin not in seen:
             seen.add(origin)
@@ -166,7 +166,7 @@ class Versions:
 
 
 def _passes_on(span: OperationSpan, ref: str) -> bool:
-    """Return whether an operation that did not write a ref handed the version of another operation on."""
+    """Return whether an operation without a write of a ref passes on the version of another operation."""
     lists = any(output.ref == ref for output in span.outputs)
     return lists or (span.kind in READING_KINDS and ref_kind(ref) in STORED_KINDS)
 

@@ -1,4 +1,4 @@
-"""Single steps along the flow of information: what fed a version, and what a node led to."""
+"""Single steps along the flow of information: the nodes before and after a node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memtrace_otel.semconv import READING_KINDS
 def reach(start: NodeKey, step: Callable[[NodeKey], Iterable[NodeKey]]) -> set[NodeKey]:
     """Return the nodes that steps lead to, without `start`.
 
-    An operation on the way is named but not entered: the step from a version passes through it already.
+    An operation is returned and not entered: the step from a version passes through the operation already.
     """
     found: set[NodeKey] = set()
     waiting: list[NodeKey] = [start]
@@ -68,7 +68,7 @@ def following(graph: GraphData, node: NodeKey) -> Iterator[NodeKey]:
         yield operation
         if read["index"] < 0:  # looked at and left alone
             continue
-        # The versions that it fed: an operation reached here does not spread to its other outputs.
+        # Only the versions that the input fed, not the other outputs of the operation.
         for _, version, edge in graph.out_edges(operation, data=True):
             if edge["type"] == EdgeType.PRODUCED and (edge["sources"] is None or read["index"] in edge["sources"]):
                 yield version

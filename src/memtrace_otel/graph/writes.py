@@ -88,7 +88,7 @@ class Timeline:
         return None
 
     def _last_outside(self, place: int, origin: str) -> int:
-        """Return the last place in `_starts`, from `place` downwards, whose write is not by an operation around a span.
+        """Return the last place in `_starts`, from `place` downwards, with a write by no operation around a span.
 
         The operations around an operation around the span are skipped together.
         """
@@ -149,7 +149,7 @@ class WriteIndex:
         self._owners[ref].add(owner)
         if not failed:
             self._records[owner, ref].writes.append(write)
-        if not write.deletes and (write.output.digest or not failed):  # nobody reads a tombstone
+        if not write.deletes and (write.output.digest or not failed):  # a tombstone is never read
             self._digests[owner, ref, write.output.digest].writes.append(write)
 
     def close(self) -> None:
@@ -176,12 +176,12 @@ class WriteIndex:
         if owner not in owners:
             if scope:  # equal ids of two scopes are two records
                 return None
-            if len(owners) > 1 and variable.digest:  # the content read tells the owner
+            if len(owners) > 1 and variable.digest:  # the content identifies the owner
                 owners = self._showing(reader, variable, owners)
             if len(owners) != 1:
                 return None
             (owner,) = owners
-        if variable.digest:  # the content read tells more than the time
+        if variable.digest:  # the content is stronger evidence than the time
             timelines = (self._digests.get((owner, variable.ref, digest)) for digest in (variable.digest, ""))
             found = (same.last_before(reader) for same in timelines if same)
             return next((self._happened(write, owner) for write in found if write is not None), None)

@@ -144,10 +144,11 @@ async def test_calls_are_client_spans_with_refs_and_origins(hosted: Hosted, reco
     assert added.outputs()[0]["content"] == "Lives in Paris"
     assert added.inputs("message")[0]["content"] == "I live in Paris."
     (hit,) = searched.inputs("hit")
+    owner = json.dumps([{"user_id": "ann"}])
     assert (hit["ref"], hit["origin"], hit["score"]) == ("memory:r1", added.origin, 0.8)
     assert searched.outputs()[0]["content"] == "Lives in Paris"
     assert searched.attributes[semconv.GEN_AI_RETRIEVAL_TOP_K] == 3
-    assert searched.attributes[semconv.RETRIEVAL_FILTERS] == (f"AND.0.user_id={content_digest('ann')}",)
+    assert searched.attributes[semconv.RETRIEVAL_FILTERS] == (f"AND={content_digest(owner)}",)
     assert updated.inputs("previous")[0]["origin"] == added.origin
     assert updated.outputs()[0]["digest"] == content_digest("Lives in Lyon")
     for reader in (got, listed):

@@ -87,12 +87,12 @@ async def test_a_fact_equal_to_its_message_is_embedded_as_the_fact(
 
 
 async def test_earlier_messages_keep_their_refs(program: Program, recording: Recording, model: ModelStub) -> None:
-    """2.x shows the texts of the last ten messages to an extraction: equal ones keep their identity, in their order."""
+    """2.x shows the texts of the last ten messages to an extraction."""
     if IS_V1:
         return
     for fact in ("Ann drinks coffee", "Ann owns bicycles", "Ann likes rain"):
         model.script.append(said(fact))
-        await program.call("add", YES, user_id="ann")
+        await program.call("add", f"{fact}, I think.", user_id="ann")
     told = [given(span)[0] for span in seen(recording, "upsert_memory")]
     shown = [[item["ref"] for item in span.inputs("history")] for span in seen(recording, "memtrace.extract")]
     assert shown == [[], told[:1], told[:2]]
@@ -101,13 +101,13 @@ async def test_earlier_messages_keep_their_refs(program: Program, recording: Rec
 async def test_earlier_messages_of_another_process_have_refs_of_their_own(
     program: Program, recording: Recording, model: ModelStub
 ) -> None:
-    """A row that this process did not save is named by its text and time: not one of ours, and the same each time."""
+    """The text and time of a row that another process saved give the ref, which is the same in each call."""
     if IS_V1:
         return
-    program.memory.db.save_messages(YES, "user_id=ann")  # outside any call: nobody saw it
+    program.memory.db.save_messages(YES, "user_id=ann")  # outside any call: the instrumentor does not see the message
     for fact in ("Ann drinks coffee", "Ann owns bicycles"):
         model.script.append(said(fact))
-        await program.call("add", YES, user_id="ann")
+        await program.call("add", f"{fact}, I think.", user_id="ann")
     first, second = [given(span)[0] for span in seen(recording, "upsert_memory")]
     shown = [[item["ref"] for item in span.inputs("history")] for span in seen(recording, "memtrace.extract")]
     (other,) = shown[0]

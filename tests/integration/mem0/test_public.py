@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,24 +107,6 @@ async def test_search_reads_hits_and_candidates_and_produces_a_context(program: 
     (embedding,) = [span for span in seen(recording, "memtrace.index") if span.parent == search.origin]
     assert embedding.inputs()[0]["ref"] == query["ref"]
     assert embedding.attributes[semconv.GEN_AI_REQUEST_MODEL] == "stub"
-
-
-@pytest.mark.parametrize("kind", ["Memory", "AsyncMemory"])
-async def test_a_reset_records_no_tombstones_in_another_store_of_the_same_name(
-    kind: str, model: ModelStub, recording: Recording, tmp_path: Path
-) -> None:
-    programs: list[Program] = []
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        programs.append(await open_program(kind, config(model, tmp_path / name)))
-    one, other = [await program.call("add", "Kept as it is", user_id="ann", infer=False) for program in programs]
-    await programs[1].get_all()
-    recording.clear()
-    for program, mine in zip(programs, (one, other), strict=True):
-        await program.call("reset")
-        gone = [item["ref"] for span in seen(recording) for item in span.outputs("memory")]
-        assert gone == [f"memory:{item['id']}" for item in mine["results"]]
-        recording.clear()
 
 
 async def test_unchanged_messages_are_the_sources_of_their_records(program: Program, recording: Recording) -> None:

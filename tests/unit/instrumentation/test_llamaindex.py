@@ -34,12 +34,12 @@ def test_a_ledger_knows_versions_by_owner() -> None:
     assert known.scope_of("chunk:a") == "two"
     assert known.holds(piece("a", "new"))
     assert not known.holds(piece("a", "old"))
-    assert [stored.fingerprint for stored in known.cut_from("one", "d")] == ["old"]
+    assert [stored.fingerprint for stored in known.chunks_of("one", "d")] == ["old"]
     removed = known.remove("two", "chunk:a")
     assert removed is not None
     assert (removed.fingerprint, known.scope_of("chunk:a"), known.find("two", "chunk:a")) == ("new", "", None)
     assert known.remove("two", "chunk:a") is None
-    assert known.all_of("two") == [] == known.cut_from("two", "d")
+    assert known.all_of("two") == [] == known.chunks_of("two", "d")
 
 
 def test_a_ledger_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,20 +49,20 @@ def test_a_ledger_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
         known.put("s", piece(str(number), document=f"d{number}"))
     assert [stored.ref for stored in known.all_of("s")] == ["chunk:2", "chunk:3", "chunk:4"]
     assert known.scope_of("chunk:0") == ""
-    assert known.cut_from("s", "d0") == []
+    assert known.chunks_of("s", "d0") == []
 
 
 def test_a_chunk_that_moves_leaves_the_document_it_was_cut_from() -> None:
     known = Ledger()
     for document in ("first", "second"):
         known.put("s", piece("a", document=document))
-    assert known.cut_from("s", "first") == []
-    assert [stored.ref for stored in known.cut_from("s", "second")] == ["chunk:a"]
+    assert known.chunks_of("s", "first") == []
+    assert [stored.ref for stored in known.chunks_of("s", "second")] == ["chunk:a"]
     for number in range(100):
         known.put("s", piece("a", document=f"d{number}"))
     assert (len(known.all_of("s")), len(known._chunks)) == (1, 1)
     known.remove("s", "chunk:a")
-    assert known.cut_from("s", "d99") == []
+    assert known.chunks_of("s", "d99") == []
     assert not known._chunks
 
 

@@ -22,7 +22,6 @@ from memtrace_otel.instrumentation.mem0.state import (
     KnownRecords,
     Mem0Patches,
     Session,
-    place_of,
 )
 from memtrace_otel.instrumentation.mem0.values import Turn, event_time, owner_scope, record_of, results, turns
 from memtrace_otel.instrumentation.steps import observed
@@ -30,7 +29,6 @@ from memtrace_otel.model import content_digest
 from tests.conftest import Recording
 
 MEMORY: Any = SimpleNamespace(collection_name="memories")
-ANN = "of ann", "session"
 YES = Turn("message:told", "Yes.")
 
 
@@ -162,18 +160,6 @@ def test_results_of_an_unexpected_shape_are_empty(returned: object) -> None:
 
 
 # --- records and messages of this process --------------------------------------------------------------------------
-def test_memories_share_a_place_when_their_stores_are_configured_alike() -> None:
-    def place(**settings: object) -> int:
-        store = SimpleNamespace(config=SimpleNamespace(collection_name="memories", **settings))
-        return place_of(SimpleNamespace(config=SimpleNamespace(vector_store=store)))
-
-    client, another = [], []  # type: ignore[var-annotated]
-    assert place(path="/a") == place(path="/a") != place(path="/b")
-    assert place(host="a", port=6333) != place(host="a", port=6334)
-    assert place(client=client) == place(client=client) != place(client=another)
-    assert place_of(MEMORY) == place_of(SimpleNamespace(config=None))
-
-
 def test_the_oldest_records_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "_RECORDS", 2)
     first, second, third = (KnownRecord("memories", f"of {id}", id) for id in ("1", "2", "3"))
@@ -185,22 +171,21 @@ def test_the_oldest_records_are_forgotten_first(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_store_takes_its_own_records_only() -> None:
-    mine, other = (KnownRecord("memories", "of ann", id, place) for id, place in (("1", 1), ("2", 2)))
+    mine, other = KnownRecord("memories", "of ann", "1"), KnownRecord("others", "of ann", "2")
     records = KnownRecords()
     records.saw(mine)
     records.saw(other)
-    assert records.take("memories", place=1) == [mine]
+    assert records.take("memories") == [mine]
     assert other in records
 
 
-def test_an_earlier_message_keeps_its_ref_and_a_foreign_one_gets_a_ref_of_its_time() -> None:
+def test_an_earlier_message_keeps_its_ref_and_a_foreign_message_gets_a_ref_of_its_time() -> None:
     messages = EarlierMessages()
     row = {"role": "user", "content": "Yes.", "created_at": "2026-03-01T10:00:00"}
-    (foreign,) = messages.find(ANN, [row])
-    messages.save(ANN, [YES])
-    later = {**row, "created_at": "2026-03-01T11:00:00"}
-    assert [turn.ref for turn in messages.find(ANN, [row, later])] == [foreign.ref, YES.ref]
-    assert messages.find(("of bob", "session"), [row]) == [foreign]
+    (foreign,) = messages.find("of ann", "session", [row])
+    messages.save("of ann", "session", [YES])
+    assert [turn.ref for turn in messages.find("of ann", "session", [row])] == [YES.ref]
+    assert messages.find("of bob", "session", [row]) == [foreign]
 
 
 @pytest.fixture
@@ -213,15 +198,15 @@ def frequent_thread_switches() -> Iterator[None]:
 
 @pytest.mark.usefixtures("frequent_thread_switches")
 def test_threads_share_records_and_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "_CONVERSATIONS", 1)
+    monkeypatch.setattr(state, "_MESSAGES", 1)
     records, messages = KnownRecords(), EarlierMessages()
 
     def work(thread: int) -> None:
         for number in range(1000):
             records.saw(KnownRecord("memories", "of ann", f"{thread}.{number % 20}"))
             records.take("memories", scope="of bob")
-            messages.save((f"{thread}.{number}", "session"), [YES])
-            messages.find((f"{thread}.{number}", "session"), [])
+            messages.save(f"{thread}.{number}", "session", [YES])
+            messages.find(f"{thread}.{number}", "session", [{"content": "Yes."}])
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))

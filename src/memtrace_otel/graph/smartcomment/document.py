@@ -1,4 +1,4 @@
-"""A smartcomment graph as checked records, and what its categories, classes and names mean in our vocabulary.
+"""The smartcomment format: checked records, and the meaning of its categories, classes and names.
 
 The conventions are those of the recordings by MemBase and MemTraceBench.
 """
@@ -18,7 +18,7 @@ from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S.%f"
 NO_VARIABLE = "COMMENT:NONE@1"
-"""Node that stands for "no inputs" and "no outputs". All operations share this node, so it carries no dependency."""
+"""Node for "no inputs" and "no outputs". All operations share this node, so the node carries no dependency."""
 NO_OPERATION = "__none_op__"
 MEMORY_PREFIX = "memory-unit-"
 DELETE_MARKER = "delete_marker"
@@ -61,9 +61,8 @@ _KIND_OF_VARIABLE = {
     "llm_response": RefKind.COMPLETION,
 }
 _CLASSES_OF_ONE_KIND = frozenset({"prediction", "golden_answers", "extracted_facts"})
-"""Classes that add nothing to the kind: the ref of a variable leaves them out."""
+"""Classes that add nothing to the kind. The ref of a variable omits them."""
 _REF_KINDS = frozenset(RefKind)
-_OP_KINDS = frozenset(OpKind)
 _ROLES = {
     RefKind.MESSAGE: Role.MESSAGE,
     RefKind.QUERY: Role.QUERY,
@@ -154,11 +153,7 @@ class Operation:
     edges: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def kind(self, targets: Iterable[Node]) -> OpKind:
-        """Return the kind: named in the metadata by our own export, else by name, by the targets of an evaluation, by
-        category."""
-        named = self.metadata.get("memtrace_kind")
-        if isinstance(named, str) and named in _OP_KINDS:
-            return OpKind(named)
+        """Return the kind: by the name of the operation, else by the targets of an evaluation, else by category."""
         if self.name in _KIND_OF_NAME:
             return _KIND_OF_NAME[self.name]
         if self.category == "evaluation":

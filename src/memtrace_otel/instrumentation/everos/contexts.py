@@ -1,4 +1,4 @@
-"""Deferred work of EverOS runs in the trace context of its submitter.
+"""Queues of EverOS: deferred work runs in the trace context of its submitter.
 
 EverOS passes a traceparent to its background strategies and nothing to its queue of memorize requests.
 """

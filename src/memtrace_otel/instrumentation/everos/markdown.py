@@ -1,4 +1,4 @@
-"""Markdown files, in which EverOS keeps its memories: the writers, and the cascade that carries files to the index."""
+"""Markdown files, which hold the memories of EverOS: the writers, and the cascade from files to the index."""
 
 from __future__ import annotations
 
@@ -154,9 +154,9 @@ def handle_changed(call: Call) -> Step:
 
 
 def diff_entries(call: Call) -> Step:
-    """`_diff_entries`: the entries to embed and index; a person edited the entries that were indexed before.
+    """`_diff_entries`: the entries to embed and index; a changed entry with an index row was edited by a person.
 
-    A new entry without a known writer is left out: another process wrote it.
+    A new entry without a known writer is left out, because another process wrote the entry.
     """
     file = _FILE.get()
     if file is None:

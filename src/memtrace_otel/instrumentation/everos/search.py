@@ -129,7 +129,7 @@ def _returned(data: Any) -> Iterator[tuple[str, str, float | None]]:
 # --- recallers -------------------------------------------------------------------------------------------------------
 @in_search
 def embed_query(call: Call, session: Search) -> Step:
-    """`embed_query`, and `embed` of releases that use it for queries: the text of a query vector."""
+    """`embed_query`, or `embed` in releases without `embed_query`: the text of a query vector."""
     text = str(call.arguments().get("text") or "")
     vector = yield
     session.vectors[id(vector)] = (vector, text)
@@ -161,7 +161,7 @@ def facts_for_episodes(call: Call, session: Search) -> Step:
 
 @in_search
 def fetch(call: Call, session: Search) -> Step:
-    """`fetch_by_entry_ids`, `fetch_by_case_ids`: records that other candidates lead to; they have no score yet."""
+    """`fetch_by_entry_ids`, `fetch_by_case_ids`: records that other candidates name. They have no score yet."""
     found = yield
     for candidate in found:
         session.looked_at(candidate, 0.0)
@@ -176,7 +176,7 @@ def _open(call: Call, session: Search, purpose: str, query: object, kind: OpKind
 def _read_query(operation: Operation, session: Search, query: object) -> None:
     """Record the query of a step: the user's query or a query that a model made.
 
-    The content is left out, because the prompt of an answer is matched with the contents of the whole search.
+    The content is left out: the prompt of an answer is compared with the contents of the whole search.
     """
     known = session.known.get(query) if isinstance(query, str) else None
     if known is not None:
@@ -308,7 +308,7 @@ def _read_shown(operation: Operation, candidates: object) -> None:
 
 
 def _learn_queries(operation: Operation, session: Search, queries: Iterable[object]) -> None:
-    """A query that a model made is a fact of the reply; only the query of the user has no source."""
+    """A query that a model made is a fact of the reply. Only the query of the user has no source."""
     for query in queries:
         text = str(query or "")
         if text and text not in session.known:

@@ -1,4 +1,4 @@
-"""What the EverOS instrumentor remembers: memcells, owners of sessions, the state of one call or background run."""
+"""State of the EverOS instrumentor: memcells, owners of sessions, the session of one call or background run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ V = TypeVar("V")
 class EverosPatches(Patches):
     """The wrappers of one `instrument()` and the state of this process.
 
-    EverOS passes memcells on without their ids and sessions without their owners: both are remembered here.
+    EverOS passes memcells without ids and sessions without owners. This class keeps both.
     """
 
     def __init__(self, tracer: Tracer) -> None:
@@ -107,7 +107,7 @@ class Session:
     known: dict[str, Known] = field(default_factory=dict[str, Known])
 
     def learn(self, text: str, ref: str, operation: Operation) -> None:
-        """Remember which variable a text is; the newest variable wins."""
+        """Remember the variable of a text. The newest variable wins."""
         self.known[text] = Known(ref, text, operation.origin)
 
 
@@ -118,8 +118,8 @@ SESSION: ContextVar[Session | None] = ContextVar("memtrace_everos_session", defa
 class Asking:
     """The model calls of one step: the name of the prompt and the number of calls.
 
-    With `once`, a second call means that EverOS could not use the first reply. `given`, `made`: tokens of all prompts
-    and replies.
+    `once`: a second call means that EverOS could not use the first reply. `given`, `made`: tokens of all
+    prompts and replies.
     """
 
     prompt: str

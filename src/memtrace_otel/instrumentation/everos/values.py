@@ -59,7 +59,7 @@ def space_of(values: Any) -> Space:
 
 
 def value(values: Any, name: str) -> Any:
-    """A field of a mapping or an attribute of an object; None when it is missing."""
+    """A field of a mapping or an attribute of an object; None when the field is missing."""
     if isinstance(values, Mapping):
         return cast(Mapping[str, Any], values).get(name)
     return getattr(values, name, None)

@@ -42,7 +42,8 @@ def run(call: Call) -> Step:
 
 
 def call_tool(call: Call) -> Step:
-    """`_call_tool`: the output of a tool goes into the next prompt, with what this or an earlier tool has retrieved."""
+    """`_call_tool`: the output of a tool is part of the next prompt. The searches of this and earlier tools are its
+    sources."""
     answering, of_turn = ANSWERING.get(), SEARCHES.get()[:1]
     if answering is None or not of_turn:
         return

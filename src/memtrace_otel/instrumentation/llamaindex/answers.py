@@ -129,7 +129,7 @@ class Answering:
             operation.wrote(_answer_ref(operation), role=Role.ANSWER, content=said)
 
     def _is_interim(self, piece: Piece) -> bool:
-        """Whether a node holds the answer to a sub-question, whose sources are already recorded."""
+        """Whether a node holds the answer to a sub-question: the sources of the sub-question are already recorded."""
         return any(piece.text.endswith(said) for said in self.interim) and not version_of(self.call, piece, {}).origin
 
     def _stream_ended(self, said: str, whole: bool, error: BaseException | None) -> None:
@@ -150,7 +150,8 @@ ANSWERING: ContextVar[Answering | None] = ContextVar("memtrace_llamaindex_answer
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer of `operation`, which its engine or agent puts into `memory` as a message that ends with `said`."""
+    """The answer of `operation`. The engine or agent puts the answer into `memory` as a message that ends with
+    `said`."""
 
     memory: Any
     operation: Operation
@@ -192,7 +193,7 @@ def synthesize(call: Call) -> Step:
 
 
 def stream_chat_response(call: Call) -> Step:
-    """`StreamingAgentChatResponse`: a chat engine passes its stream to the thread that reads the stream."""
+    """`StreamingAgentChatResponse`: the chat engine passes a stream, which another thread reads."""
     answering = ANSWERING.get()
     yield
     if answering is None:
@@ -202,8 +203,8 @@ def stream_chat_response(call: Call) -> Step:
 
 
 def write_to_history(call: Call) -> Step:
-    """`write_response_to_history`, `awrite_response_to_history`: reads the stream in another thread or task, then puts
-    the reply into the chat memory. The thread has lost the context of the answer."""
+    """`write_response_to_history`, `awrite_response_to_history`: reads the stream in another thread or task, then
+    puts the reply into the chat memory. The thread does not have the context of the answer."""
     operation = operation_of(call.instance.chat_stream) or operation_of(call.instance.achat_stream)
     if operation is None:
         return

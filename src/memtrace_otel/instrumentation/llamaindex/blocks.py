@@ -140,7 +140,7 @@ def parse_reply(call: Call) -> Step:
 
 
 def _messages(given: Sequence[Any]) -> list[Message]:
-    """The messages that have just left the queue; other messages are new."""
+    """The messages that have left the queue; any other messages are new."""
     conversation = CONVERSATION.get()
     archived = conversation.archived if conversation is not None else []
     texts = [text for message in given if (text := message_text(message))]

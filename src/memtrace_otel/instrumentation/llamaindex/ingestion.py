@@ -1,7 +1,7 @@
 """Ingestion of documents: the documents given to a pipeline or an index, and the chunks that parsers cut.
 
-A document has a new version when an ingestion first uses it. A document that the pipeline skips, because its document
-store has it, is unchanged (action NONE).
+The first use of a document in an ingestion makes a new version. A document that the pipeline skips is unchanged (action
+NONE), because the document store has the document.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 class Ingestion:
     """One run of a pipeline or one insert into an index, with the given documents by id.
 
-    `awaited`: class and name of the store that an index will make for itself.
+    `awaited`: class and name of the store that a new index will create.
     """
 
     call: Call
@@ -46,7 +46,7 @@ class Ingestion:
     used: set[str] = field(default_factory=set[str])
     _written: int = 0
 
-    def given(self, id: str) -> Piece | None:
+    def document(self, id: str) -> Piece | None:
         """The given document with this id, None for another id."""
         return self.documents.get(id)
 
@@ -60,14 +60,14 @@ class Ingestion:
             self.used.add(id)
             stored = ledger.find(scope, document.ref)
             if stored is not None and stored.fingerprint == document.fingerprint:
-                self._leave(document)
+                self._record_unchanged(document)
             else:
                 self._write(document, origins().find(scope, document.ref))
                 ledger.put(scope, document)
         return origins().find(scope, document.ref)
 
-    def adopt(self, store: Any) -> None:
-        """Nodes go into a store: the store that the index has made gets the scope of the documents."""
+    def name_store(self, store: Any) -> None:
+        """Give the store that the new index has created the scope of the documents."""
         if self.awaited is not None and self.awaited[0] == type(store).__name__:
             self.call.patches.scope_of(store, self.awaited[1])
             self.awaited = None
@@ -76,9 +76,9 @@ class Ingestion:
         """Record the given documents that were not used."""
         for id, document in self.documents.items():
             if id not in self.used:
-                self._leave(document)
+                self._record_unchanged(document)
 
-    def _leave(self, document: Piece) -> None:
+    def _record_unchanged(self, document: Piece) -> None:
         self._writer().wrote(document.ref, action=Action.NONE, content=document.text)
 
     def _write(self, document: Piece, previous: str) -> None:
@@ -155,18 +155,18 @@ def segment(call: Call) -> Step:
     if not call.enter("parser"):
         return
     given = {piece.id: piece for piece in pieces(call.arguments().get("documents"))}
-    cut = Cut(call, given, current=True)
+    cut = Segmentation(call, given, current=True)
     for id in list(given)[:BATCH]:
         cut.read(id)
     nodes = yield
     made = [(node, piece) for node, piece in zip(nodes, pieces(nodes), strict=True) if piece.id not in given]
     for number, batch in enumerate(batches(made)):
-        cut = Cut(call, given, current=False) if number else cut
+        cut = Segmentation(call, given, current=False) if number else cut
         for node, piece in batch:
             cut.write(node, piece)
 
 
-class Cut:
+class Segmentation:
     """An operation that cuts documents, or larger chunks, into chunks."""
 
     def __init__(self, call: Call, given: dict[str, Piece], *, current: bool) -> None:
@@ -174,7 +174,7 @@ class Cut:
         self._operation = call.open(None, OpKind.SEGMENT, scope="", purpose=purpose(call), current=current)
 
     def read(self, id: str) -> int:
-        """Place of a given document among the inputs."""
+        """Input index of a given document."""
         if id not in self._places:
             piece, ingestion = self._given[id], INGESTION.get()
             origin = ingestion.use(id) if ingestion else None
@@ -184,7 +184,7 @@ class Cut:
         return self._places[id]
 
     def write(self, node: Any, piece: Piece) -> None:
-        """Record a chunk; its source is the document or chunk that it names, else everything given."""
+        """Record a chunk. The source is its parent chunk or document, else every given document."""
         above = next((id for id in _above(node, piece) if id in self._given), None)
         sources = [self.read(id) for id in ([above] if above is not None else self._given)]
         self._operation.wrote(piece.ref, content=piece.text, sources=sources)

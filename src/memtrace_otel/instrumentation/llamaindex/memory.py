@@ -54,7 +54,8 @@ class Conversation:
         return make_ref(RefKind.STATE, self.session)
 
     def saw(self, queue: Sequence[Any]) -> None:
-        """The chat store returned the active messages. After a `put` they are the new version of the queue."""
+        """Take the active messages that the chat store returned. After a `put` they are the new version of the
+        queue."""
         self.queue = queue
         if self.writes:
             write_state(self.operation, self.ref, queue_text(queue), self.sources)
@@ -79,7 +80,7 @@ def set_messages(call: Call) -> Step:
 
 
 def _make_room(call: Call, reading: Conversation) -> Step:
-    """A memory sets its queue during a read: a summary replaces the oldest messages; without a model they are dropped.
+    """A memory sets its queue during a read: a summary replaces the oldest messages. Without a model they are dropped.
 
     Most reads set an unchanged queue, which is not a new version.
     """
@@ -125,7 +126,7 @@ def _write(call: Call, *, whole: bool = False) -> Step:
     queue = _kept(call.instance) or (given if whole else ())  # this memory does not read its queue
     if queue:
         conversation.saw(queue)
-    else:  # the queue is unknown: no store is read for our sake
+    else:  # the queue is unknown, and the instrumentor reads no store
         write_state(operation, conversation.ref, None, conversation.sources)
 
 
@@ -235,8 +236,8 @@ def write_state(operation: Operation, ref: str, content: object, sources: list[i
 
 
 def _answers(memory: Any, given: Sequence[Any]) -> list[Message]:
-    """The answers that a reply may be: the answer in progress whose engine stores its replies in this memory, else the
-    earlier answers of this turn. Call this before an operation starts."""
+    """The answers that a reply can be: the answer in progress of the engine that owns the memory, else the earlier
+    answers of this turn. Call this before an operation starts."""
     reply = REPLY.get()
     if reply is not None and reply.memory is memory:
         texts = map(message_text, given[-1:])
@@ -256,7 +257,7 @@ def _open(call: Call, name: str, kind: OpKind) -> Operation:
 
 
 def _shown(queue: Sequence[Message], texts: Sequence[str]) -> list[tuple[Message, Role]]:
-    """The messages of a queue with their roles: the newest ones are in the prompt, the others are candidates."""
+    """The messages of a queue with their roles: messages of the prompt are `history`, the others are candidates."""
     left = Counter(texts)
     found: list[tuple[Message, Role]] = []
     for message in reversed(queue):

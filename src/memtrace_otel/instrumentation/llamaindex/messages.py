@@ -1,7 +1,7 @@
-"""Identity of chat messages: LlamaIndex gives messages no ids, and two equal messages are two.
+"""Identity of chat messages: LlamaIndex gives messages no ids, and equal messages are two messages.
 
-A message that is put into a chat memory gets a new ref; a reply gets the ref of the recorded answer with its text. A
-message that a chat store returns later is recognised by its text.
+A new message of a chat memory gets a new ref. A reply gets the ref of the recorded answer with the same text. A message
+that a chat store returns later is found by its text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROLES: Mapping[str, str] = {RefKind.MESSAGE: Role.MESSAGE, RefKind.ANSWER: Role
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message with a text. `origin`: the operation of the answer or summary that the message is, else ''."""
+    """One message with a text. `origin`: the operation that made the answer or summary, else ''."""
 
     ref: str
     text: str
@@ -50,7 +50,8 @@ def is_reply(message: Any) -> bool:
 
 
 class Messages:
-    """The messages that this process has seen, by conversation; the least recently used one is forgotten first.
+    """The messages that this process has seen, by conversation. The least recently used conversation is forgotten
+    first.
 
     Of equal texts the newest message in a queue is the newest known message. A message of another process gets a ref of
     its text and its number among the unknown equal texts.
@@ -64,8 +65,8 @@ class Messages:
     def append(self, name: str, messages: Iterable[Any], answers: Sequence[Message] = ()) -> list[Message]:
         """Name messages that are put into a conversation.
 
-        A reply is the one of `answers` that has its text and is not in the conversation. With several such answers the
-        reply is a new message.
+        A reply is the answer of `answers` with the same text, unless the conversation has the answer. With several such
+        answers the reply is a new message.
         """
         found: list[Message] = []
         for message in messages:

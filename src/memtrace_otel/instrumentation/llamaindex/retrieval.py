@@ -31,7 +31,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A list of nodes that a search or a reranker returned: its context, its query, its hits by ref."""
+    """The result of a search or reranker: its context, its query, its hits by ref."""
 
     context: str
     origin: str
@@ -68,7 +68,7 @@ def retrieve(call: Call) -> Step:
     found = yield
     hits = list(pieces(found))
     others = dict.fromkeys(step.query for step in steps if step.query not in ("", query))
-    # Not with the role of a query: prompts contain the question itself.
+    # The role is not `query`: prompts contain the original question.
     asked += [operation.read(query_ref(words), content=words) for words in others]
     _return(call, operation, query, asked, hits, inner=inner, around=around)
     returned = {hit.ref for hit in hits}
@@ -115,7 +115,8 @@ def rerank(call: Call) -> Step:
 
 
 def served_for(given: list[Piece], query: str) -> dict[str, Served]:
-    """The newest list of this context that contains each node, by ref; with the same query if possible."""
+    """The newest result in this execution context that contains each node, by ref. A result of the same query goes
+    first."""
     newest_first = _served.get()[::-1]
     served = sorted(newest_first, key=lambda one: one.query != query)
     found = {piece.ref: next((one for one in served if piece.ref in one.hits), None) for piece in given}
@@ -123,12 +124,12 @@ def served_for(given: list[Piece], query: str) -> dict[str, Served]:
 
 
 def served_here() -> tuple[Served, ...]:
-    """The newest lists of this execution context, oldest first."""
+    """The newest results of this execution context, oldest first."""
     return _served.get()
 
 
 def version_of(call: Call, piece: Piece, served: Mapping[str, Served], looked_in: str = "") -> Version:
-    """The version of a node in its list, else in the store of this scope, else of its last writer."""
+    """The version of a node in its search result, else in the store of this scope, else of its last writer."""
     if piece.ref in served:
         return replace(served[piece.ref].hits[piece.ref], piece=piece)
     ledger = call.patches.ledger

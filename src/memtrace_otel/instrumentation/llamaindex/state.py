@@ -1,4 +1,4 @@
-"""What the LlamaIndex instrumentor remembers: stored chunks and documents, chat messages, the scopes of stores."""
+"""State of the LlamaIndex instrumentor: stored chunks and documents, chat messages, the scopes of stores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HOLDERS = ("_index", "_storage_context", "_retriever", "_vector_retriever", "_q
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored version: its ref, the fingerprint of its content and the id of the document that it was cut from."""
+    """A stored version: its ref, the fingerprint of its content and the id of its document."""
 
     ref: str
     fingerprint: str
@@ -58,7 +58,7 @@ class Ledger:
         return self._scopes.get(ref, "")
 
     def holds(self, piece: Piece) -> bool:
-        """Whether the same content is stored under the same id, for any owner: another copy is not a new version."""
+        """Whether the same content is stored under the same id, for any owner. A copy is not a new version."""
         stored = self._stored.get((self.scope_of(piece.ref), piece.ref))
         return stored is not None and stored.fingerprint == piece.fingerprint
 
@@ -77,13 +77,14 @@ class Ledger:
         with self._lock:
             return self._forget(scope, ref)
 
-    def doubt(self, scope: str) -> None:
-        """Any record of an owner may be deleted: the next stored content is a new version, equal or not."""
+    def forget_contents(self, scope: str) -> None:
+        """Forget the fingerprints of an owner, whose records may be deleted: the next stored content is a new
+        version."""
         with self._lock:
             for stored in self.all_of(scope):
                 self._stored[scope, stored.ref] = replace(stored, fingerprint="")
 
-    def cut_from(self, scope: str, document: str) -> list[Stored]:
+    def chunks_of(self, scope: str, document: str) -> list[Stored]:
         """The stored chunks of a document."""
         with self._lock:
             return [self._stored[scope, ref] for ref in self._chunks.get((scope, document), ())]
@@ -117,7 +118,7 @@ class LlamaIndexPatches(Patches):
     def scope_of(self, store: Any, new: str = "") -> str:
         """Scope of the contents of a store: its name and location; '' for None.
 
-        A store without a name has a scope of its own; `new` names a store that has no scope yet.
+        A store without a name has a scope of its own; `new` is the name of a new store.
         """
         if store is None:
             return ""
@@ -127,7 +128,7 @@ class LlamaIndexPatches(Patches):
         return self.scope_of_nameless(name, self._nameless.name(store, new))
 
     def scope_of_nameless(self, kind: str, name: str) -> str:
-        """Scope of a store of this class without a name, which is called `name` here."""
+        """Scope of a store of this class without a name, with this name."""
         return self._scope(kind, run=name or None)
 
     def scope_of_chat(self, memory: Any) -> str:
@@ -154,7 +155,7 @@ class LlamaIndexPatches(Patches):
             self.replace(owner, name, within(vars(owner)[name], step))
 
     def remove(self) -> None:
-        """Restore the originals and report the streams that nobody reads."""
+        """Restore the originals and report the unread streams."""
         super().remove()
         report_waiting()
 

@@ -25,7 +25,7 @@ def add(call: Call) -> Step:
     """`add`, `async_add` of a vector store: one record per node."""
     if not call.enter("store"):
         return
-    yield from _take_in(call, list(pieces(call.arguments().get("nodes"), fingerprints=True)))
+    yield from _store_pieces(call, list(pieces(call.arguments().get("nodes"), fingerprints=True)))
 
 
 def add_documents(call: Call) -> Step:
@@ -36,13 +36,13 @@ def add_documents(call: Call) -> Step:
     if not call.enter("store"):
         return
     ingestion = INGESTION.get()
-    taken = [
+    given = [
         piece
         for piece in pieces(call.arguments().get("docs"), fingerprints=True)
-        if not call.patches.ledger.holds(piece) and (ingestion is None or ingestion.given(piece.id) is None)
+        if not call.patches.ledger.holds(piece) and (ingestion is None or ingestion.document(piece.id) is None)
     ]
-    if taken:
-        yield from _take_in(call, taken)
+    if given:
+        yield from _store_pieces(call, given)
 
 
 def delete(call: Call) -> Step:
@@ -51,15 +51,15 @@ def delete(call: Call) -> Step:
         return
     document = str(call.arguments().get("ref_doc_id"))
     scope = call.patches.scope_of(call.instance)
-    doomed = call.patches.ledger.cut_from(scope, document)
+    deleted = call.patches.ledger.chunks_of(scope, document)
     is_chunk = origins().find(scope, chunk_ref(document))  # early releases call this with the id of a node
-    if not doomed and (is_chunk or not hasattr(call.instance, "stores_text")):
+    if not deleted and (is_chunk or not hasattr(call.instance, "stores_text")):
         return  # a document store holds copies
     operation = _open_delete(call, scope)
     yield
-    _bury(call, operation, doomed)
+    _record_deleted(call, operation, deleted)
     ingestion = INGESTION.get()
-    if ingestion is None or ingestion.given(document) is None:  # else a new version of the document follows
+    if ingestion is None or ingestion.document(document) is None:  # else a new version of the document follows
         ref = document_ref(document)
         operation.wrote(ref, action=Action.DELETE, sources=_read_previous(operation, scope, ref))
 
@@ -92,14 +92,14 @@ def clear(call: Call) -> Step:
         semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=_store(call)
     )
     yield
-    _bury(call, operation, call.patches.ledger.all_of(scope))
+    _record_deleted(call, operation, call.patches.ledger.all_of(scope))
 
 
-def _take_in(call: Call, taken: list[Piece]) -> Step:
+def _store_pieces(call: Call, given: list[Piece]) -> Step:
     ingestion = INGESTION.get()
     if ingestion is not None:
-        ingestion.adopt(call.instance)
-    writes = [Write(call, batch, current=len(taken) <= BATCH) for batch in batches(taken)]
+        ingestion.name_store(call.instance)
+    writes = [Write(call, batch, current=len(given) <= BATCH) for batch in batches(given)]
     yield
     for write in writes:
         write.finish()
@@ -108,15 +108,15 @@ def _take_in(call: Call, taken: list[Piece]) -> Step:
 class Write:
     """One write of nodes to a store: sources are recorded before the call, versions after the call."""
 
-    def __init__(self, call: Call, taken: Sequence[Piece], *, current: bool) -> None:
+    def __init__(self, call: Call, given: Sequence[Piece], *, current: bool) -> None:
         self._ledger, self._scope = call.patches.ledger, call.patches.scope_of(call.instance)
-        self._known = {piece.ref: stored for piece in taken if (stored := self._ledger.find(self._scope, piece.ref))}
+        self._known = {piece.ref: stored for piece in given if (stored := self._ledger.find(self._scope, piece.ref))}
         name, kind = (semconv.UPSERT_MEMORY, OpKind.UPDATE) if self._known else (semconv.CREATE_MEMORY, OpKind.CREATE)
-        attributes = _store(call, [piece.id for piece in taken])
+        attributes = _store(call, [piece.id for piece in given])
         self._operation = call.open(
             name, kind, scope=self._scope, purpose=purpose(call), attributes=attributes, current=current
         )
-        self._pieces = [(piece, self._sources(piece)) for piece in taken]
+        self._pieces = [(piece, self._sources(piece)) for piece in given]
 
     def finish(self) -> None:
         """Record the stored versions."""
@@ -141,12 +141,12 @@ def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
     refs = {id: _ref_of(ledger, scope, id) for id in map(str, ids)}
     named, held = store_name(call.instance) != type(call.instance).__name__, _in_memory(call.instance) or ()
     known = {ref: ledger.find(scope, ref) for ref in refs.values()}
-    doomed = [known[ref] or Stored(ref, "", "") for id, ref in refs.items() if named or known[ref] or id in held]
+    deleted = [known[ref] or Stored(ref, "", "") for id, ref in refs.items() if named or known[ref] or id in held]
     operation = _open_delete(call, scope)
     yield
-    if len(doomed) < len(refs):
+    if len(deleted) < len(refs):
         operation.mark(Incomplete.UNKNOWN_RECORD)
-    _bury(call, operation, doomed)
+    _record_deleted(call, operation, deleted)
 
 
 def _delete_found(call: Call) -> Step:
@@ -156,12 +156,12 @@ def _delete_found(call: Call) -> Step:
     operation, before = _open_delete(call, scope), list(held or ())
     if held is None:
         operation.mark(Incomplete.UNKNOWN_RECORD)
-        ledger.doubt(scope)  # also when the call fails: the server may have deleted records
+        ledger.forget_contents(scope)  # also when the call fails: the server may have deleted records
     yield
     if held is not None:
         left = _in_memory(call.instance) or ()
         refs = [_ref_of(ledger, scope, id) for id in before if id not in left]
-        _bury(call, operation, [ledger.find(scope, ref) or Stored(ref, "", "") for ref in refs])
+        _record_deleted(call, operation, [ledger.find(scope, ref) or Stored(ref, "", "") for ref in refs])
 
 
 def _ref_of(ledger: Ledger, scope: str, id: str) -> str:
@@ -178,11 +178,11 @@ def _open_delete(call: Call, scope: str) -> Operation:
     return call.open(semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=_store(call))
 
 
-def _bury(call: Call, operation: Operation, doomed: list[Stored]) -> None:
+def _record_deleted(call: Call, operation: Operation, deleted: list[Stored]) -> None:
     """Record the tombstones."""
     scope = operation.scope
-    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(doomed))
-    for number, batch in enumerate(batches(doomed)):
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(deleted))
+    for number, batch in enumerate(batches(deleted)):
         if number:
             operation = call.open(None, OpKind.DELETE, scope=scope, purpose=purpose(call), current=False)
         for stored in batch:

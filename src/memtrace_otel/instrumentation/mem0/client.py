@@ -38,9 +38,9 @@ _PORTS = {"https": 443, "http": 80}
 
 
 def add(call: Call) -> Step:
-    """`add`: messages in; out the records that the service says it stored, changed or deleted.
+    """`add`: messages in, the records that the service reports as stored, changed or deleted out.
 
-    `pending` when the service answers before it has stored anything.
+    The span is `pending` when the service answers before the records are stored.
     """
     given = _given(call)
     as_is = given.get("infer") is False
@@ -129,14 +129,15 @@ def delete_users(call: Call) -> Step:
 
 
 def reset(call: Call) -> Step:
-    """`reset`: everything of the project is deleted."""
+    """`reset`: all memories of the project are deleted."""
     _open(call, semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope_id(_store(call)), purpose="reset")
     yield
     record_deleted(call, call.patches.records.take(_store(call)), "reset")
 
 
 def _write_batch(call: Call, name: str, kind: OpKind, purpose: str, action: Action) -> Step:
-    """One operation for all records of a batch. `unknown_origin` when they are not known to have one owner."""
+    """One operation for all records of a batch. The span is `unknown_origin` unless all records have one known
+    owner."""
     items = mappings(call.arguments().get("memories"))
     scopes = {call.patches.records.scope_of(str(item.get("memory_id"))) for item in items}
     scope = scopes.pop() if len(scopes) == 1 else ""
@@ -148,7 +149,7 @@ def _write_batch(call: Call, name: str, kind: OpKind, purpose: str, action: Acti
 
 
 def _write(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]], action: Action) -> Step:
-    """Record the writes of records that only their ids name, each with its own text and previous version."""
+    """Record the writes of records given by id, each with its own text and previous version."""
     sources: list[list[int]] = []
     for item in items:
         text, fed_by = _text(item) if action == Action.UPDATE else None, list[int]()
@@ -173,7 +174,7 @@ def _delete_owner(call: Call, purpose: str) -> Step:
     scope = _scope(call, given)
     _open(call, semconv.DELETE_MEMORY, OpKind.DELETE, scope or scope_id(_store(call)), purpose=purpose)
     yield
-    if len(named) == 1 or (purpose == "delete_users" and not named):  # else only a part of the owner's memories
+    if len(named) == 1 or (purpose == "delete_users" and not named):  # with more ids, some memories of the owner stay
         record_deleted(call, call.patches.records.take(_store(call), scope=scope), purpose)
 
 
@@ -211,7 +212,7 @@ def _open(call: Call, name: str | None, kind: OpKind, scope: str, *, purpose: st
 
 
 def _name_error(operations: Sequence[Operation]) -> None:
-    """Set the HTTP status as the error type; Mem0 replaces the exception of the HTTP client by its own."""
+    """Set the HTTP status as the error type. Mem0 replaces the exception of the HTTP client."""
     error = sys.exception()
     for cause in (error, getattr(error, "__context__", None)):
         status = getattr(getattr(cause, "response", None), "status_code", None)
@@ -225,7 +226,7 @@ def _open_by_id(call: Call, name: str | None, kind: OpKind, purpose: str = "") -
 
 
 def _learn_owner(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]]) -> None:
-    """Set the scope of records that only their ids name, when the service returns the owner."""
+    """Set the scope of records given by id, when the service returns the owner."""
     owners = {owner_scope(_store(call), item) for item in items} - {""}
     if not operation.scope and len(owners) == 1:
         operation.scope = owners.pop()

@@ -1,7 +1,7 @@
-"""What `add` does with messages: the extraction of facts, the decision about each fact (1.x), procedural memory.
+"""The steps of `add`: fact extraction, the decision about each fact (1.x), procedural memory.
 
-Mem0 calls its language model from the middle of long methods. The wrapped prompt builders tell what the next reply will
-be, and the wrapped model call records the reply. Prompt, reply and parsed items are three operations in a chain.
+Mem0 calls its language model inside long methods. A wrapped prompt builder selects the step for the next reply, and the
+wrapped model call runs this step. Prompt, reply and parsed items are three operations in a chain.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import importlib
 from collections.abc import Mapping
 from typing import cast
 
-from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, variable_ref
 from memtrace_otel.instrumentation.mem0 import graph, replies
 from memtrace_otel.instrumentation.mem0.state import (
@@ -72,7 +71,7 @@ def save_messages(call: Call) -> Step:
     session = provider_session(call, "db")
     if session is not None:
         yield
-        call.patches.messages.save((session.scope, str(call.arguments().get("session_scope"))), session.turns)
+        call.patches.messages.save(session.scope, str(call.arguments().get("session_scope")), session.turns)
 
 
 def get_last_messages(call: Call) -> Step:
@@ -80,12 +79,11 @@ def get_last_messages(call: Call) -> Step:
     session = provider_session(call, "db")
     if session is not None:
         rows = mappings((yield))
-        conversation = session.scope, str(call.arguments().get("session_scope"))
-        session.history = call.patches.messages.find(conversation, rows)
+        session.history = call.patches.messages.find(session.scope, str(call.arguments().get("session_scope")), rows)
 
 
 def generate_response(call: Call) -> Step:
-    """A call of the language model: the earlier prompt builder said which step reads the reply."""
+    """A call of the language model: runs the step that the prompt builder selected."""
     session = provider_session(call, "llm")
     if session is None:
         yield from graph.generate_response(call)
@@ -113,7 +111,7 @@ def extract(call: Call) -> Step:
     considered = _read_considered(session, operation)
     _read_conversation(call, session, asking, EXTRACTION_PROMPT)
     reply = yield
-    session.replied = _replied(call, asking, reply)
+    session.replied = _end_model_call(asking, reply)
     sources.append(session.replied.read_by(operation))
     found = replies.facts(call.patches.main, reply)
     if found is None:
@@ -126,16 +124,16 @@ def extract(call: Call) -> Step:
 
 
 def summarise(call: Call) -> Step:
-    """The reply that is itself the memory (procedural memory): prompt and messages in, one fact out."""
+    """The reply of a procedural memory: prompt and messages in, the summary as one fact out."""
     session = cast(Session, SESSION.get())
     operation, asking = _open_with_model_call(call, OpKind.EXTRACT, session, "create_procedural_memory")
     _read_conversation(call, session, operation, PROCEDURAL_PROMPT)
     _read_conversation(call, session, asking, PROCEDURAL_PROMPT)
     reply = yield
-    summary = _replied(call, asking, reply, is_json=False)
-    summary.read_by(operation)
-    if isinstance(summary.content, str) and summary.content:
-        _derive(operation, session, summary.content, None)
+    _end_model_call(asking, reply).read_by(operation)
+    summary = call.patches.main.remove_code_blocks(reply) if isinstance(reply, str) else ""
+    if summary:
+        _derive(operation, session, summary, None)
 
 
 def decision_prompt(call: Call) -> Step:
@@ -162,9 +160,9 @@ def decision_prompt(call: Call) -> Step:
 
 
 def decide(call: Call) -> Step:
-    """The reply that says what to do with which record (1.x): facts and memories in, one output per item, with action.
+    """The reply with the decisions (1.x): facts and memories in, one output per item, with action.
 
-    A fact stands for the text to write; the following write reads the fact. NONE names the unchanged record.
+    The output of a write is a fact, which the write reads later. The output of NONE is the unchanged record.
     """
     session = cast(Session, SESSION.get())
     operation, asking = _open_with_model_call(call, OpKind.DECIDE, session, _DECISION)
@@ -172,7 +170,7 @@ def decide(call: Call) -> Step:
     if session.prompted is not None:
         session.prompted.read_by(asking)
     reply = yield
-    base = [prompt, _replied(call, asking, reply).read_by(operation)]
+    base = [prompt, _end_model_call(asking, reply).read_by(operation)]
     found = replies.verdicts(call.patches.main, reply)
     if found is None:
         operation.mark(Incomplete.UNPARSED)
@@ -198,13 +196,13 @@ def _decided(
     ref = variable_ref(RefKind.FACT, verdict.text)
     operation.wrote(ref, action=verdict.event, content=verdict.text, sources=sources)
     known = Known(ref, verdict.text, origin=operation.origin)
-    if not session.knows(verdict.text):  # a text that the model changed
+    if not session.variable_of(verdict.text):  # a text that the model changed
         session.learn(verdict.text, known)
     session.decisions.append(Decision(verdict.event, record.id if record else "", known))
 
 
 def _open_with_model_call(call: Call, kind: OpKind, session: Session, purpose: str) -> tuple[Operation, Operation]:
-    """Open the operation that reads a reply, and inside it the model call that gives the reply."""
+    """Open the operation that reads a reply, and the model call inside the operation."""
     model = model_of(call.instance)
     operation = call.open(None, kind, scope=session.scope, purpose=purpose, attributes=model)
     asking = call.open(
@@ -213,28 +211,12 @@ def _open_with_model_call(call: Call, kind: OpKind, session: Session, purpose: s
     return operation, asking
 
 
-def _replied(call: Call, asking: Operation, reply: object, *, is_json: bool = True) -> Known:
-    """Record the reply and end its call; returns the text that Mem0 parses, with a step per function that cuts it."""
-    read = _write_reply(asking, reply)
-    for function, text in replies.cleanings(call.patches.main, reply, is_json=is_json):
-        cleaning = call.open(
-            None,
-            OpKind.OTHER,
-            scope=asking.scope,
-            purpose=function,
-            attributes={semconv.CODE_FUNCTION_NAME: f"{call.patches.main.__name__}.{function}"},
-            current=False,
-        )
-        read.read_by(cleaning)
-        read = _write_reply(cleaning, text)
-    return read
-
-
-def _write_reply(operation: Operation, text: object) -> Known:
-    ref = variable_ref(RefKind.COMPLETION, text)
-    operation.wrote(ref, content=text)
-    operation.end()
-    return Known(ref, text, origin=operation.origin)
+def _end_model_call(asking: Operation, reply: object) -> Known:
+    """Record the reply and end the model call."""
+    ref = variable_ref(RefKind.COMPLETION, reply)
+    asking.wrote(ref, content=reply)
+    asking.end()
+    return Known(ref, reply, origin=asking.origin)
 
 
 def _read_conversation(call: Call, session: Session, operation: Operation, prompt: str) -> list[int]:
@@ -251,7 +233,7 @@ def _read_considered(session: Session, operation: Operation) -> dict[str, int]:
 def _read_case(session: Session, operation: Operation) -> tuple[int, Mapping[str, int], Mapping[str, int]]:
     """Record the inputs of a decision; returns the input index of the template, of each fact, of each memory."""
     prompt = operation.read(DECISION_PROMPT, role=Role.PROMPT, content=session.instructions)
-    facts = {text: known.read_by(operation) for text in session.facts for known in session.knows(text)}
+    facts = {text: known.read_by(operation) for text in session.facts for known in session.variable_of(text)}
     return prompt, facts, _read_considered(session, operation)
 
 

@@ -1,7 +1,7 @@
-"""Graph memory (1.x): relations between entities, kept beside the vector store and searched with it.
+"""Graph memory (1.x): relations between entities, stored in a graph beside the vector store.
 
-A relation is a stored record of its owner. The graph stores give a relation no id, so its text names the record and,
-for a local graph, also the place: `memory:relation-<digest of "source -- relationship -- destination">`.
+A relation is a stored record. Graph stores give a relation no id, so the text names the record. For a local graph the
+location is part of the name: `memory:relation-<digest of "source -- relationship -- destination">`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from memtrace_otel.capture import Operation, variable_ref
 from memtrace_otel.instrumentation.mem0.state import (
     Call,
     Known,
+    KnownRecord,
     Session,
-    known_record,
-    place_of,
     provider_session,
     session_of,
 )
@@ -38,9 +37,9 @@ _places = Places()
 class Work:
     """State of one call of the graph.
 
-    `given`: messages, a query, or the memory whose relations are deleted. `asking`: the operation that a model call
-    belongs to, and the name of its prompt. `replies`: the replies of the model. `found`: relations that a search of the
-    graph returned.
+    `given`: messages, a query, or the memory whose relations are deleted. `asking`: the operation of the next model
+    call, and the name of the prompt. `replies`: the replies of the model. `found`: relations that a search of the graph
+    returned.
     """
 
     session: Session
@@ -49,6 +48,10 @@ class Work:
     asking: tuple[Operation, str] | None = None
     replies: list[Known] = field(default_factory=list[Known])
     found: dict[str, Record] = field(default_factory=dict[str, Record])
+
+    def known(self, record: Record) -> KnownRecord:
+        """A relation as `KnownRecords` keeps it."""
+        return KnownRecord(collection_of(self.session.memory), self.scope, record.id)
 
 
 WORK: ContextVar[Work | None] = ContextVar("memtrace_mem0_graph", default=None)
@@ -86,7 +89,7 @@ def search(call: Call) -> Step:
     session = provider_session(call, "graph")
     if session is None:
         return
-    work = Work(session, _scope(call, session), session.knows(call.arguments().get("query")))
+    work = Work(session, _scope(call, session), session.variable_of(call.arguments().get("query")))
     call.carry(WORK, work)
     yield
     session.candidates += work.found.values()
@@ -97,12 +100,13 @@ def delete(call: Call) -> Step:
     session = provider_session(call, "graph")
     if session is None:
         return
-    call.carry(WORK, Work(session, _scope(call, session), session.knows(call.arguments().get("data"))))
+    call.carry(WORK, Work(session, _scope(call, session), session.variable_of(call.arguments().get("data"))))
     yield
 
 
 def delete_all(call: Call) -> Step:
-    """`MemoryGraph.delete_all`: tombstones for the relations that this process has seen, when all of an owner go.
+    """`MemoryGraph.delete_all`: tombstones for the relations that this process has seen, when all relations of an owner
+    are deleted.
 
     Nothing is recorded for the relations of one agent or run: a relation may belong to several of them.
     """
@@ -111,8 +115,8 @@ def delete_all(call: Call) -> Step:
     if session is None or filters.get("agent_id") or filters.get("run_id"):
         return
     yield
-    store, place = collection_of(session.memory), place_of(session.memory)
-    deleted = call.patches.records.take(store, place=place, scope=owner_scope(store, filters), prefix=PREFIX)
+    store = collection_of(session.memory)
+    deleted = call.patches.records.take(store, scope=owner_scope(store, filters), prefix=PREFIX)
     record_deleted(call, deleted, "delete_relations")
 
 
@@ -132,7 +136,7 @@ def decide_deletions(call: Call) -> Step:
 
 
 def search_graph(call: Call) -> Step:
-    """`_search_graph_db`: relations of entities like the named ones; candidates when a query asked for them."""
+    """`_search_graph_db`: relations of similar entities. They are candidates when a query asked for them."""
     work = _work(call)
     if work is None:
         return
@@ -157,7 +161,7 @@ def delete_relations(call: Call) -> Step:
         previous = work.session.read(operation, record, Role.PREVIOUS)
         operation.wrote(record.ref, action=Action.DELETE, sources=[*sources, previous])
         work.found.pop(record.id, None)
-        call.patches.records.lost(known_record(work.session.memory, work.scope, record.id))
+        call.patches.records.lost(work.known(record))
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(deleted))
 
 
@@ -169,7 +173,7 @@ def add_relations(call: Call) -> Step:
     operation, sources = _open_write(call, work, semconv.CREATE_MEMORY, OpKind.CREATE)
     stored = relations((yield), work.scope, call.instance)
     for record in stored:
-        known = known_record(work.session.memory, work.scope, record.id)
+        known = work.known(record)
         operation.wrote(
             record.ref,
             action=Action.NONE if record.id in work.found or known in call.patches.records else Action.ADD,

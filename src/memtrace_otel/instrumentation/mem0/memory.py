@@ -16,7 +16,7 @@ from memtrace_otel.capture import Operation, scope_id, variable_ref
 from memtrace_otel.capture.content import said
 from memtrace_otel.capture.layout import number
 from memtrace_otel.instrumentation.mem0.graph import relations
-from memtrace_otel.instrumentation.mem0.state import Call, Known, Session, known_record, open_session, place_of
+from memtrace_otel.instrumentation.mem0.state import Call, Known, KnownRecord, Session, open_session
 from memtrace_otel.instrumentation.mem0.values import (
     collection_of,
     event_time,
@@ -42,7 +42,7 @@ def add(call: Call) -> Step:
     session = open_session(call, operation, produces=as_is)
     session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
     for turn in turns(arguments.get("messages"), session.said_in):
-        session.gave(turn.content, Known(turn.ref, turn.content, Role.MESSAGE, ""))
+        session.give(turn.content, Known(turn.ref, turn.content, Role.MESSAGE, ""))
         session.event_time = session.event_time or turn.time
     written = results((yield))
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(written))
@@ -121,7 +121,7 @@ def update(call: Call) -> Step:
     session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
     if isinstance(text, str):
         ref = said(variable_ref(RefKind.FACT, text), session.said_in)  # a statement to store, not a message
-        session.gave(text, Known(ref, text, origin=""))
+        session.give(text, Known(ref, text, origin=""))
     yield
 
 
@@ -142,10 +142,10 @@ def delete_all(call: Call) -> Step:
 
 def reset(call: Call) -> Step:
     """`reset`: the whole collection is deleted. Records that this process has seen get tombstones."""
-    store, place = collection_of(call.instance), place_of(call.instance)
+    store = collection_of(call.instance)
     open_session(call, _open(call, semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope_id(store), purpose="reset"))
     yield
-    record_deleted(call, call.patches.records.take(store, place=place), "reset")
+    record_deleted(call, call.patches.records.take(store), "reset")
 
 
 def _open(call: Call, name: str | None, kind: OpKind, scope: str, *, purpose: str = "", id: str = "") -> Operation:
@@ -179,6 +179,6 @@ def _retrieved(call: Call, session: Session, result: Mapping[str, Any], sources:
     if len(owners) == 1:  # the records name their owner; a filter may name an agent or a run
         operation.scope = owners.pop() or operation.scope
     for hit in hits:
-        call.patches.records.saw(known_record(call.instance, hit.scope, hit.id))
+        call.patches.records.saw(KnownRecord(collection_of(call.instance), hit.scope, hit.id))
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
     operation.context(sources=[*sources, *session.read_all(operation, hits, Role.HIT)])

@@ -1,7 +1,7 @@
 """`memtrace_origin` in the payloads of stored records: added where Mem0 writes to a store, removed where Mem0 reads.
 
-So the key reaches neither prompts nor results. The value is `<origin>/<digest of the text>`. Mem0 2.x copies the key
-when a process without instrumentation updates a record; the digest then shows that the origin is that of an older text.
+The key reaches neither prompts nor results. The value is `<origin>/<digest of the text>`. Mem0 2.x copies the key
+when a process without instrumentation updates a record. The digest then shows that the origin belongs to an older text.
 The key is always removed on reads, and added on writes only when MEMTRACE_RECORD_ORIGIN is on.
 """
 

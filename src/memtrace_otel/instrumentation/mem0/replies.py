@@ -1,9 +1,10 @@
-"""Parses the replies of the language model as Mem0 does: the parsing of Mem0 is inline and cannot be wrapped."""
+"""Parse the replies of the language model as Mem0 does. Mem0 parses inside long methods, which leave nothing to
+wrap."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -62,22 +63,6 @@ def verdicts(main: Any, reply: object) -> list[Verdict] | None:
         for item in mappings(cast(list[object], items))
         if item.get("text")
     ]
-
-
-def cleanings(main: Any, reply: object, *, is_json: bool) -> Iterator[tuple[str, str]]:
-    """(function of Mem0, text) for each function that changes a reply before Mem0 parses the reply."""
-    if not isinstance(reply, str):
-        return
-    cleaned = main.remove_code_blocks(reply)
-    if cleaned != reply:
-        yield "remove_code_blocks", cleaned
-    if is_json and cleaned.strip():
-        try:
-            _load(main, cleaned)
-        except ValueError:
-            part = main.extract_json(cleaned)
-            if part != cleaned:
-                yield "extract_json", part
 
 
 def _object(main: Any, reply: object) -> Mapping[str, Any] | None:

@@ -1,12 +1,12 @@
-"""What the Mem0 instrumentor remembers: records and messages of this process, and the session of one public call."""
+"""State of the Mem0 instrumentor: known records, saved messages, and the session of one public call."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from opentelemetry.trace import Tracer
@@ -16,27 +16,26 @@ from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation import steps
 from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.mem0 import record_origins
-from memtrace_otel.instrumentation.mem0.values import Record, Turn, collection_of, turns
+from memtrace_otel.instrumentation.mem0.values import Record, Turn, turns
 from memtrace_otel.instrumentation.steps import RECORDED, StepFunction
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 _SCORED = (OpKind.RETRIEVE, OpKind.RERANK)
 """Operations that rank: only there the score of a record is recorded."""
-_RECORDS, _CONVERSATIONS, _MESSAGES = 10_000, 1000, 160
-_MESSAGES_OF_CALL = 10  # Mem0 keeps ten messages of a conversation, and of one call the first ten
+_RECORDS, _MESSAGES = 10_000, 10_000
 
 
 class KnownRecord(NamedTuple):
-    """A record of a store. `place` separates stores of one name in this process (`place_of`)."""
+    """A record of a vector collection (`store`)."""
 
     store: str
     scope: str
     id: str
-    place: int = 0
 
 
 class KnownRecords:
-    """The newest 10,000 records that this process has seen: owners of ids, and the records that a reset deletes."""
+    """The newest 10,000 records that this process has seen. They give the owner of an id and the records that a reset
+    deletes."""
 
     def __init__(self) -> None:
         self._records: OrderedDict[KnownRecord, None] = OrderedDict()
@@ -64,15 +63,13 @@ class KnownRecords:
         """Scope of the owner of a record, also of a deleted one; '' when unknown."""
         return self._scopes.get(id, "")
 
-    def take(self, store: str, *, place: int = 0, scope: str = "", prefix: str = "") -> list[KnownRecord]:
+    def take(self, store: str, *, scope: str = "", prefix: str = "") -> list[KnownRecord]:
         """Forget and return the records of a store: of one owner with `scope`, with ids that begin with `prefix`."""
         with self._lock:
             found = [
                 record
                 for record in self._records
-                if (record.store, record.place) == (store, place)
-                and scope in ("", record.scope)
-                and record.id.startswith(prefix)
+                if record.store == store and scope in ("", record.scope) and record.id.startswith(prefix)
             ]
             for record in found:
                 del self._records[record]
@@ -84,48 +81,30 @@ class KnownRecords:
             self._records.pop(record, None)
 
 
-def known_record(memory: Any, scope: str, id: str) -> KnownRecord:
-    """The record of a Memory as `KnownRecords` keeps it."""
-    return KnownRecord(collection_of(memory), scope, id, place_of(memory))
-
-
-def place_of(memory: Any) -> int:
-    """A hash of the configuration of the vector store: equal for all Memory objects on the same store."""
-    configured = getattr(getattr(getattr(memory, "config", None), "vector_store", None), "config", None)
-    settings = getattr(configured, "__dict__", dict[str, object]()).values()
-    return hash(tuple(value if isinstance(value, str | int | float | None) else id(value) for value in settings))
-
-
 class EarlierMessages:
-    """The messages that this process saved (2.x), by (owner, session); 2.x shows them to later extractions."""
+    """The refs of the newest 10,000 messages that this process saved (2.x shows them to later extractions).
+
+    The key is (owner, session, digest of the text).
+    """
 
     def __init__(self) -> None:
-        self._saved: OrderedDict[tuple[str, str], deque[tuple[str, str]]] = OrderedDict()
+        self._refs: OrderedDict[tuple[str, str, str], str] = OrderedDict()
         self._lock = threading.RLock()
         new_lock_after_fork(self)
 
-    def save(self, conversation: tuple[str, str], messages: Sequence[Turn]) -> None:
-        """Remember saved messages as (digest of the text, ref)."""
+    def save(self, owner: str, session: str, messages: Sequence[Turn]) -> None:
+        """Remember the refs of saved messages. Of equal texts the newest message wins."""
         with self._lock:
-            saved = self._saved.setdefault(conversation, deque(maxlen=_MESSAGES))
-            saved.extend((_digest(turn.content), turn.ref) for turn in messages[:_MESSAGES_OF_CALL])
-            self._saved.move_to_end(conversation)
-            while len(self._saved) > _CONVERSATIONS:
-                self._saved.popitem(last=False)
+            for turn in messages:
+                self._refs[owner, session, _digest(turn.content)] = turn.ref
+            while len(self._refs) > _MESSAGES:
+                self._refs.popitem(last=False)
 
-    def find(self, conversation: tuple[str, str], rows: Sequence[Mapping[str, Any]]) -> list[Turn]:
-        """The messages in these rows, oldest first. A message of another process is named by its text and time."""
-        with self._lock:
-            saved = list(self._saved.get(conversation, ()))[::-1]
-        found: list[Turn] = []
-        for row in reversed(rows):
-            for turn in turns(row, str(row.get("created_at"))):
-                digest = _digest(turn.content)
-                newest = next((pair for pair in saved if pair[0] == digest), None)
-                if newest is not None:
-                    saved.remove(newest)
-                found.append(Turn(newest[1] if newest else turn.ref, turn.content, turn.time))
-        return found[::-1]
+    def find(self, owner: str, session: str, rows: Sequence[Mapping[str, Any]]) -> list[Turn]:
+        """The messages in these rows. A message of another process gets a ref of its text and time."""
+        found = [turn for row in rows for turn in turns(row, str(row.get("created_at")))]
+        refs = [self._refs.get((owner, session, _digest(turn.content)), turn.ref) for turn in found]
+        return [replace(turn, ref=ref) for turn, ref in zip(found, refs, strict=True)]
 
 
 def _digest(content: object) -> str:
@@ -193,9 +172,9 @@ class Session:
     """State of one public call; carried in the context, so worker threads and tasks share the session.
 
     `produces`: the public operation is the producer of the written records, its inner steps open no operation.
-    `given`: the input indices of the texts given to the public operation; of equal texts those not yet written.
+    `given`: the input indices of each text given to the public operation, without the texts already written.
     `known`: the variables behind the texts that Mem0 passes on.
-    `neighbours`: what the searches inside an `add` found, by query text (None elsewhere).
+    `neighbours`: the records that the searches inside an `add` found, by query text (None outside an `add`).
     `considered`: the records that a prompt shows to the model, by temporary id.
     `next_reply`: the step that reads the next reply of the language model.
     `prompted`: the prompt that asked for a decision (1.x). `replied`: the reply that the facts were read from.
@@ -230,11 +209,12 @@ class Session:
 
     @property
     def said_in(self) -> str:
-        """The span id of the public operation: separates the messages of this call from equal ones of another."""
+        """The span id of the public operation: separates equal messages of two calls."""
         return self.operation.origin[33:]
 
     def read(self, operation: Operation, record: Record, role: str) -> int:
-        """Record a stored version as an input of `operation`. An origin in the store is newer than our own table."""
+        """Record a stored version as an input of `operation`. An origin in the store takes precedence over the
+        table."""
         origin, mark = None, self.marks.get(record.id)
         if mark is not None:
             origin = record_origins.origin_of(*mark)
@@ -255,35 +235,36 @@ class Session:
         return [self.read(operation, record, role) for record in records]
 
     def unmark(self, call: Call, found: object) -> Any:
-        """Note the origins in rows that the store returned; Mem0 gets, and this returns, the rows without them."""
+        """Keep the origins of the rows that the store returned. Mem0 gets the rows without origins, and so does the
+        caller."""
         plain = record_origins.unmarked(found, self.marks)
         if plain is not found:
             call.hand_out(plain)
         return plain
 
-    def knows(self, text: object) -> list[Known]:
-        """The variable behind a text that Mem0 passes on; [] for a text that is no variable (an entity name)."""
+    def variable_of(self, text: object) -> list[Known]:
+        """The variable with this text; [] for a text without a variable (an entity name)."""
         known = self.known.get(text) if isinstance(text, str) else None
         return [] if known is None else [known]
 
     def learn(self, text: object, known: Known) -> None:
-        """Remember which variable a text is; the newest variable wins."""
+        """Remember the variable of a text. The newest variable wins."""
         if isinstance(text, str):
             self.known[text] = known
 
-    def gave(self, text: object, known: Known) -> None:
+    def give(self, text: object, known: Known) -> None:
         """Record a text given to the public operation as its input."""
         place = known.read_by(self.operation)
         self.learn(text, known)
         if isinstance(text, str):
             self.given.setdefault(text, []).append(place)
 
-    def writes(self, record_id: str, text: object) -> Write:
-        """The public operation's write of a given text; equal texts are taken in their order."""
+    def write_of(self, record_id: str, text: object) -> Write:
+        """The public operation's write of a given text. Equal texts are taken in order."""
         places = self.given.get(text, []) if isinstance(text, str) else []
         return Write(self.operation, record_id, [places.pop(0)] if len(places) > 1 else list(places))
 
-    def decided(self, event: str, *, record_id: str = "", text: object = None) -> Known | None:
+    def fact_behind(self, event: str, *, record_id: str = "", text: object = None) -> Known | None:
         """The fact of the decision that led to a write; None when no decision reply asked for the write."""
         for decision in self.decisions:
             if decision.event == event and decision.record_id == record_id and text in (None, decision.fact.content):

@@ -42,7 +42,7 @@ def search(call: Call) -> Step:
         session.candidates += _records(session, found)
         return
     operation = call.open(None, OpKind.RETRIEVE, scope=session.scope, purpose="existing_memories")
-    for known in session.knows(query) or [Known(turn.ref, turn.content, origin="") for turn in session.turns]:
+    for known in session.variable_of(query) or [Known(turn.ref, turn.content, origin="") for turn in session.turns]:
         known.read_by(operation, Role.QUERY)
     found = session.unmark(call, (yield))
     session.neighbours[str(query)] = _records(session, found)
@@ -151,7 +151,7 @@ def embed(call: Call) -> Step:
     arguments = call.arguments()
     given = arguments.get("texts", arguments.get("text"))
     texts = cast(list[object], given) if isinstance(given, list) else [given]
-    embedded = [known for text in texts for known in session.knows(text)]
+    embedded = [known for text in texts for known in session.variable_of(text)]
     if not embedded and session.turns and arguments.get("memory_action") == "search":
         embedded = [Known(turn.ref, turn.content, Role.MESSAGE, "") for turn in session.turns]
     if not embedded:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -19,7 +19,7 @@ from memtrace_otel.semconv import RefKind
 _MESSAGE_IDS = ("id", "message_id")
 _TIMES = ("timestamp", "event_time", "created_at", "time", "date")
 _OWNERS = ("user_id", "agent_id", "run_id", "app_id")
-_MOST_FILTERS, _LONGEST_FILTER, _DEEPEST_FILTER = 32, 200, 8
+_MOST_FILTERS, _LONGEST_FILTER = 32, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def collection_of(memory: Any) -> str:
 def owner_scope(store: str, ids: Mapping[str, Any]) -> str:
     """Scope of the owner of a memory: the user, else the agent, the run, the app; '' when no owner is named.
 
-    The scope has one owner, not all ids, because a record that is written with a run id may be searched without it.
+    The scope has one owner, not all ids, because a search may omit the run id of the write.
     """
     key = next((key for key in _OWNERS if ids.get(key)), None)
     if key is None:
@@ -152,32 +152,16 @@ def model_of(provider: Any) -> dict[str, AttributeValue]:
 
 
 def record_filters(operation: Operation, filters: object) -> None:
-    """Set `memtrace.retrieval.filters`: `field=value`, `field.operator=value`, `OR.0.field=value`.
+    """Set `memtrace.retrieval.filters`: `field=value` for each condition.
 
-    A value is a digest unless contents are captured. The value of an owner id is always a digest, as in the scope.
+    A value is a digest unless contents are captured. An owner id or a nested condition is always a digest.
     """
+    given = cast("Mapping[str, object]", filters if isinstance(filters, Mapping) else {})
     shown: list[str] = []
-    for name, value in _conditions(filters, "", _DEEPEST_FILTER):
-        names_owner = not set(_OWNERS).isdisjoint(name.split(".")) or _holds_conditions(value)
-        is_shown = operation.captures_content and not names_owner
-        text = as_text(value)[0] if is_shown else split_ref(variable_ref(RefKind.QUERY, value))[1]
+    for name, value in list(given.items())[:_MOST_FILTERS]:
+        text, is_nested = as_text(value)[0], isinstance(value, Mapping | list)
+        if is_nested or name in _OWNERS or not operation.captures_content:
+            text = split_ref(variable_ref(RefKind.QUERY, text))[1]
         shown.append(f"{name}={text}"[:_LONGEST_FILTER])
-        if len(shown) == _MOST_FILTERS:
-            break
     if shown:
         operation.set(semconv.RETRIEVAL_FILTERS, shown)
-
-
-def _conditions(value: object, name: str, depth: int) -> Iterator[tuple[str, object]]:
-    """(dotted name, value) of each condition; a value below `depth` levels may hold further conditions."""
-    if depth and (isinstance(value, Mapping) or _holds_conditions(value)):
-        is_list = isinstance(value, list)
-        items = enumerate(cast("list[object]", value)) if is_list else cast("Mapping[object, object]", value).items()
-        for key, inner in items:
-            yield from _conditions(inner, f"{name}.{key}" if name else str(key), depth - 1)
-    elif name and value is not None:
-        yield name, value
-
-
-def _holds_conditions(value: object) -> bool:
-    return isinstance(value, Mapping) or bool(mappings(value))

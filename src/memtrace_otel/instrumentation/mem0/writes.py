@@ -1,7 +1,7 @@
-"""Create, update and delete of stored records: the operation that owns the new version, and its sources.
+"""Create, update and delete of stored records: the operation that writes the version, and the sources of the version.
 
-The inner methods of Mem0 say what is about to be written, and the vector store confirms: a version is recorded only
-after the store has taken it.
+The inner methods of Mem0 name the record and the text to write. A version is recorded after the vector store has taken
+the record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from memtrace_otel.instrumentation.mem0.state import (
     KnownRecord,
     Session,
     Write,
-    known_record,
     open_session,
     session_of,
 )
@@ -32,7 +31,7 @@ def create_memory(call: Call) -> Step:
     arguments = call.arguments()
     text, session = arguments.get("data"), session_of(call.instance)
     if session is not None and session.produces:
-        call.carry(WRITE, session.writes("", text))
+        call.carry(WRITE, session.write_of("", text))
         yield
         return
     metadata = cast(Mapping[str, Any], arguments.get("metadata") or {})
@@ -47,7 +46,7 @@ def update_memory(call: Call) -> Step:
     arguments = call.arguments()
     id, text, session = str(arguments.get("memory_id")), arguments.get("data"), session_of(call.instance)
     if session is not None and session.produces:
-        call.carry(WRITE, session.writes(id, text))
+        call.carry(WRITE, session.write_of(id, text))
     else:
         _begin(call, session, semconv.UPDATE_MEMORY, OpKind.UPDATE, session.scope if session else "", id, text)
     yield
@@ -78,8 +77,8 @@ def _begin(
     operation = _open(call, name, kind, scope, record_id, call.instance)
     session = session or open_session(call, operation)
     event = {OpKind.CREATE: Action.ADD, OpKind.UPDATE: Action.UPDATE}.get(kind, Action.DELETE)
-    fact = session.decided(event, record_id=record_id, text=text)
-    write = Write(operation, record_id, _read(operation, [fact] if fact else session.knows(text)))
+    fact = session.fact_behind(event, record_id=record_id, text=text)
+    write = Write(operation, record_id, _read(operation, [fact] if fact else session.variable_of(text)))
     call.carry(WRITE, write)
     return write
 
@@ -98,7 +97,7 @@ def record_written(call: Call, session: Session, write: Write, action: str, reco
     operation, is_there = write.operation, action != Action.DELETE
     if record.scope and not operation.scope:
         operation.scope = record.scope
-    known = known_record(session.memory, operation.scope, record.id)
+    known = KnownRecord(collection_of(session.memory), operation.scope, record.id)
     (call.patches.records.saw if is_there else call.patches.records.lost)(known)
     session.marks.pop(record.id, None)
     operation.wrote(
@@ -114,7 +113,7 @@ def open_create(call: Call, session: Session, id: str, payload: Mapping[str, Any
     """Open the create operation of one record of a batch (2.x) beside its siblings."""
     scope = owner_scope(collection_of(session.memory), payload)
     operation = _open(call, semconv.CREATE_MEMORY, OpKind.CREATE, scope, id, session.memory, current=False)
-    return Write(operation, id, _read(operation, session.knows(payload.get("data"))))
+    return Write(operation, id, _read(operation, session.variable_of(payload.get("data"))))
 
 
 def record_deleted(call: Call, deleted: Iterable[KnownRecord], purpose: str) -> None:
