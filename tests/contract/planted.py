@@ -236,7 +236,7 @@ class _Run:
         responded = self.add(
             trace, "chat", OpKind.RESPOND, parent.span_id, scope="", inputs=(query, *read), outputs=(answer,)
         )
-        gold = self.other.answer if fault is Fault.WRONG_GOLD else told.answer
+        gold = told.wrong if fault is Fault.WRONG_GOLD else told.answer
         right = fault is not Fault.WRONG_JUDGE and gold == told.answer and given in (told.answer, told.reworded)
         label = {
             "gen_ai.evaluation.name": "correctness",

@@ -287,7 +287,7 @@ class Evidence:
         return tuple(s for s in self.messages if best > 0 and self.about_source(s) == best)
 
     def _life(self, expected: Need) -> Life:
-        need = self._as_told(expected)
+        need = self._as_told(self.decisive(expected))
         sources = self._sources_of(need)
         own = {self.record(v) for s in sources for v in (s.message, *s.facts, *s.written)}
         taken = [v for s in sources for v in (*s.facts, *s.written) if self.compare.supports(v.content, need, v.day)]
@@ -335,6 +335,17 @@ class Evidence:
     def _held(self, source: Source, wanted: frozenset[str]) -> float:
         """Return the share of the words that a message and its facts hold: one common word alone makes no source."""
         return self.compare.held((v.content for v in (source.message, *source.facts)), wanted)
+
+    def tellers(self, need: Need) -> tuple[Source, ...]:
+        """Return the messages that hold a piece of the answer, however little else they share with the question."""
+        return tuple(s for s in self.messages if self.compare.supports(s.message.content, need, s.message.day))
+
+    def decisive(self, need: Need) -> Need:
+        """Return the need. If no message holds the need, return the words that the given answer lacks: "room" decides
+        nothing between "room 245" and "room 101". Numbers of one digit are too common to decide alone."""
+        lacking = need.terms - terms(self.failure.answer)
+        long = any(len(number) > 1 for number in lacking & numbers(need.text))
+        return replace(need, terms=lacking) if long and not need.periods and not self.tellers(need) else need
 
     def _as_told(self, need: Need) -> Need:
         """Return the need without the words that were never said, unless too little of the need is left."""

@@ -14,14 +14,19 @@ _UNPROVEN = 0.3  # with messages missing, one of them may support the expected a
 
 
 def annotation(evidence: Evidence) -> Finding | None:
-    """Blame the expected answer when no message supports it and messages about the question support the given one."""
+    """Blame the expected answer when no message holds any piece of it and messages about the question support the
+    given one.
+
+    A later correction is often told in words that the question does not hold ("I have moved to ..."), so a message
+    needs no likeness to the question to acquit the expected answer.
+    """
     wish = evidence.wish
     if wish.form in (AnswerForm.MISSING, AnswerForm.POLAR) or wish.inference or not evidence.readable:
         return None
     if evidence.abstained:
         return None
     source = _supporting(evidence, expectation(wish.question, evidence.failure.answer))
-    if source is None or _expected_was_told(evidence, evidence.about_source(source)):
+    if source is None or any(evidence.tellers(evidence.decisive(need)) for need in wish.needs):
         return None
     reason = (
         f"{quoted(source.message.content)} supports the given answer {quoted(evidence.failure.answer)}; "
@@ -40,16 +45,6 @@ def annotation(evidence: Evidence) -> Finding | None:
         advice="Correct the expected answer, or name the message that supports the expected answer as evidence.",
         steps=(step,),
         proven=evidence.whole,
-    )
-
-
-def _expected_was_told(evidence: Evidence, about_given: float) -> bool:
-    """Return whether a message about the question holds a piece of the expected answer."""
-    return any(
-        life.need
-        and life.said
-        and (evidence.named or any(evidence.about_source(s) >= AS_MUCH_ABOUT * about_given for s in life.sources))
-        for life in evidence.lives
     )
 
 

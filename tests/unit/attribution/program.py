@@ -1,0 +1,69 @@
+"""A small recorded program: messages with what memory made of them, then a question with its search and answer."""
+
+from __future__ import annotations
+
+from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.graph import build_graph
+from memtrace_otel.model import OperationSpan, Variable, Verdict
+from memtrace_otel.semconv import Action, OpKind, Role
+from memtrace_otel.testing import contract_span
+
+ANN, BOB = "a" * 16, "b" * 16
+DAY = 86_400
+NOVEMBER_9 = 1_794_182_400
+"""Monday, 9 November 2026, in seconds: the day before the first message."""
+
+
+class Program:
+    """Collects spans; each call is a trace of its own, a day after the one before."""
+
+    def __init__(self) -> None:
+        self.spans: list[OperationSpan] = []
+        self._trace = 0
+
+    def _span(self, kind: str, **fields: object) -> OperationSpan:
+        span = contract_span(self._trace, len(self.spans) + 1, self.now + len(self.spans), kind=kind, **fields)  # type: ignore[arg-type]
+        self.spans.append(span)
+        return span
+
+    @property
+    def now(self) -> int:
+        """The time (s) of the last call."""
+        return NOVEMBER_9 + self._trace * DAY
+
+    def tell(self, text: str, *facts: str, scope: str = ANN, stored: bool = True) -> list[Variable]:
+        """Tell a message: an extraction makes the facts, each `stored` as a record. Return the records as hits."""
+        self._trace += 1
+        message = Variable(f"message:{self._trace}", Role.MESSAGE, content=text)
+        outputs = tuple(Variable(f"fact:{self._trace}.{n}", content=fact) for n, fact in enumerate(facts))
+        extract = self._span(OpKind.EXTRACT, scope=scope, inputs=(message,), outputs=outputs)
+        return [self._create(fact, extract, scope) for fact in outputs] if stored else []
+
+    def _create(self, fact: Variable, extract: OperationSpan, scope: str) -> Variable:
+        made = Variable(fact.ref.replace("fact", "memory"), content=fact.content, action=Action.ADD)
+        read = Variable(fact.ref, origin=extract.origin)
+        span = self._span(OpKind.CREATE, scope=scope, inputs=(read,), outputs=(made,))
+        return Variable(made.ref, Role.HIT, span.origin, made.content)
+
+    def delete(self, record: Variable, scope: str = ANN) -> OperationSpan:
+        """Delete a record."""
+        self._trace += 1
+        gone = Variable(record.ref, action=Action.DELETE)
+        read = Variable(record.ref, Role.PREVIOUS, record.origin)
+        return self._span(OpKind.DELETE, scope=scope, inputs=(read,), outputs=(gone,))
+
+    def ask(self, question: str, given: str, *hits: Variable, expected: str | None, scope: str = ANN) -> Verdict:
+        """Search, answer and judge the answer wrong; return the verdict. `expected` None: the judge gives none."""
+        self._trace += 1
+        query = Variable("query:q", Role.QUERY, content=question)
+        context = Variable("context:c", content="\n".join(hit.content for hit in hits))
+        search = self._span(OpKind.RETRIEVE, scope=scope, inputs=(query, *hits), outputs=(context,))
+        read = Variable(context.ref, Role.CONTEXT, search.origin)
+        answer = Variable("answer:a", content=given)
+        respond = self._span(OpKind.RESPOND, inputs=(query, read), outputs=(answer,))
+        judged = [query, Variable("answer:a", Role.ANSWER, respond.origin)]
+        judged += [Variable("expected:e", Role.EXPECTED, content=expected)] if expected is not None else []
+        label = {"gen_ai.evaluation.score.label": "fail"}
+        self._span(OpKind.JUDGE, inputs=tuple(judged), attributes=label)
+        [verdict] = attribute_trace(build_graph(self.spans))
+        return verdict
