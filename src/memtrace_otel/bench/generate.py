@@ -23,6 +23,7 @@ from random import Random
 from typing import Any
 
 from memtrace_otel.bench.faults import CODES, Fault, Place, Step, Two, fault_of
+from memtrace_otel.bench.memtracebench import graph_files, read_annotations
 from memtrace_otel.bench.simulated import Run, Shape, System
 from memtrace_otel.bench.stories import Story, Wording, make_story
 from memtrace_otel.otlp import encode_request
@@ -101,6 +102,7 @@ def make_case(plan: Plan, number: int) -> Case:
             continue
         truth = {
             "case": case_id(plan.seed, number),
+            "file": case_id(plan.seed, number),
             "number": number,
             "system": f"{system}/{shape}",
             "fault": code,
@@ -247,11 +249,25 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def read_truths(directory: Path) -> list[dict[str, Any]]:
-    """Return the truth of every case, in the order of the numbers. Raises BenchError for another directory."""
-    if not (directory / MANIFEST).exists():
-        raise BenchError(f"{directory} holds no {MANIFEST}: `memtrace-otel bench generate --out {directory}` first")
-    truths = [json.loads(path.read_text("utf-8")) for path in (directory / TRUTH).glob("*.json")]
-    return sorted(truths, key=lambda truth: truth["number"])
+    """Return the truth of every case: generated, or the annotations of MemTraceBench files.
+
+    Raises BenchError for another directory, InputError for annotations that cannot be read.
+    """
+    if (directory / MANIFEST).exists():
+        truths = [json.loads(path.read_text("utf-8")) for path in (directory / TRUTH).glob("[!.]*.json")]
+        return sorted(truths, key=lambda truth: truth["number"])
+    if not (truths := read_annotations(directory)):
+        raise BenchError(f"{directory} holds neither generated cases nor annotated MemTraceBench files")
+    return truths
+
+
+def case_files(directory: Path) -> list[Path]:
+    """Return the files of spans. Raises BenchError where there are none."""
+    generated = (directory / MANIFEST).exists()
+    paths = sorted((directory / SPANS).glob("[!.]*")) if generated else graph_files(directory)
+    if not paths:
+        raise BenchError(f"{directory} holds neither generated cases nor annotated MemTraceBench files")
+    return paths
 
 
 MEMORY_TYPES = (FailureType.EXTRACTION, FailureType.UPDATE, FailureType.DELETION, FailureType.RETRIEVAL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
@@ -14,11 +14,12 @@ from typing import Any
 
 from memtrace_otel.attribution import attribute_trace
 from memtrace_otel.bench.baselines import first_loss
-from memtrace_otel.bench.generate import MANIFEST, SPANS, BenchError
+from memtrace_otel.bench.generate import case_files
 from memtrace_otel.graph import build_graph
+from memtrace_otel.graph.smartcomment import to_spans
 from memtrace_otel.model import OperationSpan, Variable, Verdict, make_origin
 from memtrace_otel.otlp import decode_request
-from memtrace_otel.otlp.files import OtlpBody, read_file
+from memtrace_otel.otlp.files import GraphDocument, OtlpBody, read_file
 from memtrace_otel.semconv import (
     EVALUATION_EXPLANATION,
     GEN_AI_MEMORY_QUERY_TEXT,
@@ -80,9 +81,7 @@ def _without_content(variable: Variable) -> Variable:
 
 def run(directory: Path, mode: Mode, *, processes: int | None = None, progress: Progress = lambda d, t: None) -> Path:
     """Attribute every case, and return the file of results: one JSON object per line, in the order of the names."""
-    if not (directory / MANIFEST).exists():
-        raise BenchError(f"{directory} holds no {MANIFEST}: `memtrace-otel bench generate --out {directory}` first")
-    paths = sorted((directory / SPANS).glob("[!.]*"))
+    paths = case_files(directory)
     chunks = [paths[first : first + _CHUNK] for first in range(0, len(paths), _CHUNK)]
     workers = min(processes or os.cpu_count() or 1, len(chunks) or 1)
     found: list[dict[str, Any]] = []
@@ -95,7 +94,7 @@ def run(directory: Path, mode: Mode, *, processes: int | None = None, progress: 
             for done in as_completed([pool.submit(_attribute, chunk, mode) for chunk in chunks]):
                 found += done.result()
                 progress(len(found), len(paths))
-    found.sort(key=lambda result: str(result["case"]))
+    found.sort(key=lambda result: str(result["file"]))
     path = directory / RESULTS / f"{mode.name}.jsonl"
     path.parent.mkdir(exist_ok=True)
     lines = [json.dumps({"mode": asdict(mode)}), *(json.dumps(result, ensure_ascii=False) for result in found)]
@@ -103,29 +102,36 @@ def run(directory: Path, mode: Mode, *, processes: int | None = None, progress: 
     return path
 
 
+def read_mode(directory: Path, name: str) -> Mode:
+    """Return the mode of results."""
+    with (directory / RESULTS / f"{name}.jsonl").open(encoding="utf-8") as lines:
+        return Mode(**json.loads(next(lines))["mode"])
+
+
 def read_spans(path: Path) -> Iterator[OperationSpan]:
     """Yield the spans of a case."""
     for item in read_file(path):
         if isinstance(item, OtlpBody):
             yield from decode_request(item.body)
+        elif isinstance(item, GraphDocument):
+            yield from to_spans(item.graph)
 
 
 def _attribute(paths: Sequence[Path], mode: Mode) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = []
-    for path in paths:
-        spans = mode.given(list(read_spans(path)))
-        started = time.perf_counter()
-        verdicts = attribute_trace(build_graph(spans))
-        seconds = time.perf_counter() - started
-        results.append(
-            {
-                "case": path.name.partition(".")[0],
-                "seconds": round(seconds, 4),
-                "verdicts": [_verdict(verdict) for verdict in verdicts],
-                "first_loss": first_loss(spans),
-            }
-        )
-    return results
+    return [{"file": path.name.partition(".")[0], **attributed(read_spans(path), mode)} for path in paths]
+
+
+def attributed(spans: Iterable[OperationSpan], mode: Mode) -> dict[str, Any]:
+    """Return the result on one file of spans: the verdicts, the seconds they took, what the lexical baseline says."""
+    given = mode.given(list(spans))
+    started = time.perf_counter()
+    verdicts = attribute_trace(build_graph(given))
+    seconds = (time.perf_counter() - started) / max(1, len(verdicts))
+    return {
+        "seconds": round(seconds, 4),
+        "verdicts": [_verdict(verdict) for verdict in verdicts],
+        "first_loss": first_loss(given),
+    }
 
 
 def _verdict(verdict: Verdict) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ class Outcome:
     seconds: float
     first_loss: str | None
     accuses_others: bool
-    """There is a verdict on another answer of the case."""
+    """In a healthy run, another answer is called a failure."""
 
     @property
     def fails(self) -> bool:
@@ -120,26 +120,29 @@ def share(marks: Iterable[bool]) -> dict[str, Any]:
             "low": round(low, 4), "high": round(high, 4)}  # fmt: skip
 
 
-def read_results(directory: Path) -> dict[str, list[Outcome]]:
+def read_results(directory: Path, only: str = "*") -> dict[str, list[Outcome]]:
     """Return the outcomes of each mode that was run. Raises BenchError where results and cases differ."""
-    truths = {truth["case"]: truth for truth in read_truths(directory)}
+    truths = read_truths(directory)
+    files = {truth["file"] for truth in truths}
     found: dict[str, list[Outcome]] = {}
-    for path in sorted((directory / RESULTS).glob("*.jsonl")):
+    for path in sorted((directory / RESULTS).glob(f"{only}.jsonl")):
         lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()[1:]]
-        if {line["case"] for line in lines} != set(truths):
+        results = {line["file"]: line for line in lines}
+        if files - set(results):
             raise BenchError(f"{path} is not of these {len(truths)} cases: `memtrace-otel bench run` again")
-        found[path.stem] = [_outcome(truths[line["case"]], line) for line in lines]
+        found[path.stem] = [outcome(truth, results[truth["file"]]) for truth in truths]
     if not found:
         raise BenchError(f"{directory} holds no results: `memtrace-otel bench run {directory}` first")
     return found
 
 
-def _outcome(truth: Mapping[str, Any], result: Mapping[str, Any]) -> Outcome:
-    own = next((said for said in result["verdicts"] if said["answer"] == truth["answer"]), None)
-    others = any(
-        said["answer"] != truth["answer"] and said["failure_type"] in MEMORY_TYPES for said in result["verdicts"]
-    )
-    return Outcome(truth, own, float(result["seconds"]), result["first_loss"], others)
+def outcome(truth: Mapping[str, Any], result: Mapping[str, Any]) -> Outcome:
+    """Return the outcome of a case; the trace of the answer joins verdict and truth."""
+    trace = truth["answer"][:32]
+    own = next((said for said in result["verdicts"] if said["answer"][:32] == trace), None)
+    others = (said for said in result["verdicts"] if said is not own and truth["judged_right"])
+    accused = any(said["failure_type"] in MEMORY_TYPES for said in others)
+    return Outcome(truth, own, float(result["seconds"]), result["first_loss"], accused)
 
 
 def score(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -162,6 +165,7 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "failing": len(failing),
         "type": share(outcome.type_right for outcome in failing),
         "macro_f1": macro_f1([(outcome.planted, outcome.predicted) for outcome in failing]),
+        "eta": share(outcome.type_right for outcome in memory),
         "operation_1": share(outcome.operation_right() for outcome in memory),
         "operation_2": share(outcome.operation_right(2) for outcome in memory),
         "joint": share(outcome.right for outcome in memory),

@@ -140,19 +140,29 @@ def run(directory: Path, method: str, evidence: str, expected: str, content: str
     click.echo(f"verdicts in {path}")
 
 
-@bench.command(epilog=examples("memtrace-otel bench score bench", "memtrace-otel bench score bench --json"))
+@bench.command(epilog=examples("memtrace-otel bench score bench --html bench.html"))
 @_directory
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page, with reports beside it.")
 @_as_json
 @clear_errors
-def score(directory: Path, as_json: bool) -> None:
-    """Compare the results in DIRECTORY with what was planted, for every mode that was run."""
+def score(directory: Path, html: Path | None, as_json: bool) -> None:
+    """Compare the results in DIRECTORY with what was planted, for every mode that was run.
+
+    A verdict is right when its type is right and, where an operation is at fault, its operation.
+    """
     from memtrace_otel.bench.generate import BenchError
     from memtrace_otel.bench.score import read_results, score
 
     try:
-        found = {mode: score(outcomes) for mode, outcomes in read_results(directory).items()}
+        results = read_results(directory)
     except BenchError as error:
         fail(str(error))
+    found = {mode: score(outcomes) for mode, outcomes in results.items()}
+    if html:
+        from memtrace_otel.bench.page import write_page
+
+        write_page(directory, results, html)
+        click.echo(f"page in {html}", err=True)
     if as_json:
         click.echo(printable_json(found))
         return
@@ -164,7 +174,8 @@ def score(directory: Path, as_json: bool) -> None:
 _FIGURES: Mapping[str, str] = {
     "type": "type",
     "macro_f1": "macro-F1",
-    "operation_1": "operation",
+    "eta": "type, memory failures (ETA)",
+    "operation_1": "operation (OIA)",
     "operation_2": "operation, top 2",
     "joint": "type and operation",
     "outside_precision": "judge/annotation precision",
@@ -210,3 +221,37 @@ def _cell(figure: Mapping[str, Any] | float | None) -> str:
     if figure["share"] is None:
         return "-"
     return f"{figure['share']:.1%} [{figure['low']:.0%}, {figure['high']:.0%}]"
+
+
+@bench.command(
+    epilog=examples(
+        "memtrace-otel bench compare before after",
+        "memtrace-otel bench compare bench/results/rules-expected-content.jsonl bench/results/rules-expected.jsonl",
+    )
+)
+@click.argument("a", type=click.Path(exists=True, path_type=Path))
+@click.argument("b", type=click.Path(exists=True, path_type=Path))
+@_as_json
+@clear_errors
+def compare(a: Path, b: Path, as_json: bool) -> None:
+    """Compare two results on the same cases, paired, by McNemar's exact test.
+
+    A and B are files of results, or directories with the same cases: then each mode that both have is compared.
+    """
+    from memtrace_otel.bench.compare import FIGURES, compare
+    from memtrace_otel.bench.generate import BenchError
+
+    try:
+        found = compare(a, b)
+    except BenchError as error:
+        fail(str(error))
+    if as_json:
+        click.echo(printable_json(found))
+        return
+    for mode, result in found.items():
+        table = Table("", "cases", "A right", "B right", "only A", "only B", "p", title=mode)
+        rows = {**{name: result[name] for name in FIGURES}, **result["by_fault"]}
+        for name, row in rows.items():
+            counts = [str(row[key]) for key in ("cases", "a", "b", "only_a", "only_b")]
+            table.add_row(name, *counts, f"{row['p']:.3g}", end_section=name == list(FIGURES)[-1])
+        print_table(table)

@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
@@ -39,14 +39,20 @@ class Share:
     width: float
 
 
-_pages = Environment(
-    loader=PackageLoader("memtrace_otel.report"),
-    autoescape=True,  # everything from a trace is untrusted
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_pages.filters["printable"] = printable
+def page_templates(*packages: str) -> Environment:
+    """Return the templates of the report, with those of further packages."""
+    pages = Environment(
+        loader=ChoiceLoader([PackageLoader(package) for package in (*packages, "memtrace_otel.report")]),
+        autoescape=True,  # everything from a trace is untrusted
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters["printable"] = printable
+    return pages
+
+
+_pages = page_templates()
 
 
 def render_report(
