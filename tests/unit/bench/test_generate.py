@@ -97,7 +97,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(BenchError, match="not empty"):
         generate(Plan(1, 1), tmp_path)
-    with pytest.raises(BenchError, match="bench generate"):
+    with pytest.raises(BenchError, match="neither generated"):
         read_truths(tmp_path)
 
 
