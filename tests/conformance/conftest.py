@@ -29,7 +29,7 @@ class System(Protocol):
 
 @dataclass(frozen=True)
 class Run:
-    """The spans and the graph of a whole run, and the origins of what was said about each question."""
+    """The spans and the graph of a whole run, and the origins of the judgements of each question."""
 
     spans: list[OperationSpan]
     graph: EvolutionGraph

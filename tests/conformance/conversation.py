@@ -20,7 +20,7 @@ class Message:
 
     @property
     def line(self) -> str:
-        """As the systems put it into their texts."""
+        """The text of the turn in the systems."""
         return f"[{self.time:%Y-%m-%d %H:%M}] Ann: {self.text}"
 
 

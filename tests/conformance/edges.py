@@ -14,13 +14,13 @@ _NAMES = {"memory": "MU", "answer": "prediction", "expected": "golden_answers", 
 
 
 def purpose(span: OperationSpan | None) -> str:
-    """What the system calls an operation."""
+    """Name of an operation in the system."""
     return str(span.attributes.get(semconv.OP_PURPOSE, "")) if span else ""
 
 
 def name(graph: EvolutionGraph, version: VersionKey) -> str:
-    """Name of a variable: by its kind where there is one of a kind, by its id where it has a speaking one, else by the
-    step that made it."""
+    """Name of a variable: the kind for a single variable of a kind, the id for a readable id, else the step that made
+    the variable."""
     kind, id = ref_kind(version.ref), split_ref(version.ref)[1]
     if kind in _NAMES:
         return _NAMES[kind]

@@ -120,8 +120,8 @@ def test_with_foresight(told: Told) -> None:
     ],
 )
 def test_when_a_model_never_answers(told: Told, broken: str, operation: str, product: str) -> None:
-    """E3, E12, and the errors of E25 and E27: five tries that failed, then what stands in for the reply, with the
-    error; the run goes on."""
+    """E3, E12, and the errors of E25 and E27: five failed tries, then a fallback in place of the reply, with the error.
+    The run continues."""
     run = told(lambda: EverMemOS(Script(broken=frozenset({broken})), foresight=broken == "foresight_generation"))
     found = dependencies(run.graph, CONSTRUCTION | AGENTIC)
     prompt = {"event_log_extraction": "event_extraction"}.get(broken, broken) + "_prompt"
@@ -170,7 +170,7 @@ def test_simple_searches(told: Told, mode: str, operation: str, source: str) -> 
 
 
 def test_with_a_single_refined_query(told: Told) -> None:
-    """E28, and what happens when it never comes: the question itself is searched again."""
+    """E28; without a reply the question itself is searched again."""
     graph = told(lambda: EverMemOS(multi_query=False)).graph
     found = dependencies(graph, AGENTIC)
     chain = ["refined_query_docs_text", "refined_query_prompt", "raw_refined_query_response", "refined_queries"]

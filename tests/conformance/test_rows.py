@@ -43,7 +43,7 @@ def system(request: pytest.FixtureRequest) -> Any:
 
 
 def test_messages_and_queries(told: Told, system: Any) -> None:
-    """C1, C2: one root each, under the id of the dataset, with who said what when."""
+    """C1, C2: one root each, with the id of the dataset, speaker, text and time."""
     graph = told(system).graph
     roots = {v.ref: graph.content(v) for v in graph if isinstance(v, VersionKey) and not v.origin}
     said = {f"message:{message.id}": message.line for message in MESSAGES}
@@ -70,7 +70,7 @@ def test_without_memories_a_placeholder_is_the_context(told: Told, system: Any) 
     searches = [span for span in graph.operations() if span.name == "search_memory"]
     assert len(searches) == 2
     if system is LongContext:
-        return  # its one text is found, although it is empty
+        return  # the only text is found, although the text is empty
     assert not any(read.role == "hit" for span in searches for read in graph.inputs(span.origin))
     contexts = [v for v in graph if isinstance(v, VersionKey) and ref_kind(v.ref) == "context"]
     found = [context for span in searches for context in graph.outputs(span.origin)]
@@ -88,7 +88,7 @@ def test_a_simple_search_that_finds_nothing_is_there(told: Told, mode: str) -> N
 
 
 def test_every_operation_is_in_its_session(told: Told, system: Any) -> None:
-    """C5: a session is a trace whose root names it."""
+    """C5: a session is a trace, and the root names the session."""
     run = told(system)
     roots = [span for span in run.spans if not span.parent_id]
     assert [span.name for span in roots] == [
@@ -99,7 +99,7 @@ def test_every_operation_is_in_its_session(told: Told, system: Any) -> None:
     ]
     sessions = {span.trace_id: span.attributes["session.id"] for span in roots}
     seen = [sessions[span.trace_id] for span in run.graph.operations()]
-    waiting = ["finalization"] if "finalization" in seen else []  # Long-Context has nothing to flush
+    waiting = ["finalization"] if "finalization" in seen else []  # Long-Context has no flush
     assert list(dict.fromkeys(seen)) == ["setup", "s1", "s2", *waiting, "search", "evaluation"]
 
 
@@ -118,7 +118,7 @@ def test_long_context(told: Told) -> None:
         assert purpose(span) != "retrieve" or span.attributes["top_k"] == 3
 
 
-def test_what_long_context_drops_is_deleted(told: Told) -> None:
+def test_lines_that_long_context_drops_are_deleted(told: Told) -> None:
     """Beyond the list."""
     graph = told(LongContext).graph
     lines = [graph.history(f"state:line-m{n}") for n in range(1, 8)]

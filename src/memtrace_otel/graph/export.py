@@ -92,19 +92,14 @@ def to_dot(graph: EvolutionGraph) -> str:
 
 
 def to_graphml(graph: EvolutionGraph) -> str:
-    """Return the graph as GraphML. Lists become text joined by spaces; characters that XML forbids become U+FFFD, more
-    than one of them where ids would become equal."""
+    """Return the graph as GraphML. Lists become text joined by spaces; characters that XML forbids become U+FFFD."""
     plain: nx.MultiDiGraph[str] = nx.MultiDiGraph()
     document = to_document(graph)
-    ids: dict[str, str] = {}
-    for node in (*document["operations"], *document["versions"]):
-        kind, id = NodeType.OPERATION if "span_id" in node else NodeType.VERSION, _xml(node["id"])
-        while id in plain:
-            id += _REPLACED
-        ids[node["id"]] = id
-        plain.add_node(id, node_type=str(kind), **_flat(node))
+    for kind in (NodeType.OPERATION, NodeType.VERSION):
+        for node in document[f"{kind}s"]:
+            plain.add_node(_xml(node["id"]), node_type=str(kind), **_flat(node))
     for edge in document["edges"]:
-        plain.add_edge(ids[edge["source"]], ids[edge["target"]], **_flat(edge))
+        plain.add_edge(_xml(edge["source"]), _xml(edge["target"]), **_flat(edge))
     return escape_invisible_xml("\n".join(nx.generate_graphml(plain)) + "\n")
 
 

@@ -13,7 +13,7 @@ JUDGE = root("prompt", "Is the answer right?", "judge_prompt")
 
 
 def answer(question: Question, query: Variable, found: Sequence[Variable]) -> Variable:
-    """C3: the memories become a context, the model answers from it (the right answer, by the script)."""
+    """C3: the memories become a context, and the model answers from the context (the right answer, by the script)."""
     with operation(kind="other", system="reference", scope=ANN, purpose="question-answering") as whole:
         text = "\n".join(memory.text for memory in found) or "[NO RETRIEVED MEMORIES]"
         context = step("context", found, text, f"context:{whole.origin[33:]}", kind="assemble", role="context")
@@ -26,7 +26,7 @@ def answer(question: Question, query: Variable, found: Sequence[Variable]) -> Va
 
 
 def judge(question: Question, query: Variable, prediction: Variable) -> Variable:
-    """C4: the model judges the answer; the score is read from its reply."""
+    """C4: the model judges the answer; the reply gives the score."""
     gold = Variable(question.gold, f"expected:{question.id}", role="expected")
     with operation(kind="judge", system="reference", scope=ANN, purpose="llm-judge") as op:
         op.set("gen_ai.evaluation.name", "llm-judge")

@@ -1,5 +1,5 @@
-"""EverMemOS: messages wait in a buffer until a model sees the end of an episode; episodes become units that are
-extended by what models extract; the search asks a model whether it has found enough (rows E1 to E29)."""
+"""EverMemOS: messages wait in a buffer until a model finds the end of an episode. Episodes become units, and models
+extract facts from units. A model decides whether the hits of a search suffice (rows E1 to E29)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def template_of(question: str) -> Variable:
 
 @dataclass
 class Script:
-    """What the models say. `broken` names the replies that never come, `empty` the lists that searches leave empty."""
+    """The replies of the models. `broken` names missing replies, `empty` names empty lists of a search."""
 
     ends: Callable[[str], bool] = lambda text: "Lisbon" in text
     sufficient: Callable[[str], bool] = lambda question: "tea" in question
@@ -52,7 +52,7 @@ class Script:
 
 @dataclass
 class EverMemOS:
-    """Units are searched `agentic`ally or by one of the simple `mode`s."""
+    """The search of units: `agentic`, or one of the simple modes (`mode`)."""
 
     script: Script = field(default_factory=Script)
     mode: str = "agentic"
@@ -198,7 +198,7 @@ class EverMemOS:
             return self._hits(op, self._ranked(query.text))
 
     def _first_round(self, query: Variable) -> list[Variable] | None:
-        """E24 to E26; None when it is not enough."""
+        """E24 to E26; None when the hits do not suffice."""
         settings = {"round": 1, "retrieval_mode": "agentic", "top_k": TOP_K, "use_reranker": True}
         with operation(
             "search_memory",
@@ -270,7 +270,7 @@ class EverMemOS:
     def _listed(
         self, name: str, given: Sequence[Variable], units: Sequence[Variable] = (), kind: str = "other"
     ) -> Variable:
-        """A list of results, as text with ids; the units in it were looked at."""
+        """A list of results, as text with ids. The units of the list are candidates."""
         considered = [Variable(u.text, u.ref, u.origin, "candidate", u.score) for u in units]
         text = "\n".join(u.ref for u in units) or "\n".join(part.text for part in given)
         return step(name, (*given, *considered), text, kind=kind)

@@ -1,4 +1,4 @@
-"""Long-Context: the memory is one text, the oldest lines go when it is too long (rows L1, L2)."""
+"""Long-Context: the memory is one text without the oldest lines past a limit (rows L1, L2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SETTINGS = {"context_window": WINDOW, "message_separator": "\n", "llm_model_for_
 
 
 class LongContext:
-    """One memory unit that evolves; which lines are in it is recorded, too."""
+    """One memory unit that evolves. Its lines are recorded as well."""
 
     def __init__(self) -> None:
         self.lines: list[Message] = []
@@ -36,7 +36,7 @@ class LongContext:
         self.unit = Variable(text, self.unit.ref, op.origin)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """The system has no buffer."""
 
     def search(self, query: Variable) -> list[Variable]:
         with operation(

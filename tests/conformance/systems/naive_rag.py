@@ -51,7 +51,7 @@ class NaiveRAG:
         return found
 
     def _update(self, messages: list[Variable], buffer: str, chunk: str) -> None:
-        """R1, R2, R5: the buffer takes the message; what came out of it becomes a unit (R3)."""
+        """R1, R2, R5: the buffer takes the message. A full buffer becomes a unit (R3)."""
         previous = replaced(self.buffer)
         with operation(
             kind="ingest", system="reference", scope=ANN, purpose="message_buffer_update", attributes=SETTINGS

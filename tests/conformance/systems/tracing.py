@@ -1,4 +1,4 @@
-"""How the systems here report what they do: one step is one operation from variables to a variable."""
+"""Tracing of the reference systems: one step is one operation from variables to a variable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANN = scope_id("reference", user="ann")
 
 @dataclass(frozen=True)
 class Variable:
-    """A version of a variable as the systems hand it on: its text, its identity, and how well it was found."""
+    """A version of a variable: its text, its identity and its score."""
 
     text: str
     ref: str
@@ -25,14 +25,14 @@ class Variable:
 
 
 def root(kind: str, text: str, id: str = "") -> Variable:
-    """Something given from outside: a message, a question, a prompt template."""
+    """A variable from outside: a message, a question, a prompt template."""
     return Variable(
         text, variable_ref(kind, text, id), role=kind if kind in ("message", "query", "prompt") else "other"
     )
 
 
 def said(message: Message) -> Variable:
-    """A turn as it is given to the system: who said what when (row C1)."""
+    """A turn given to the system: speaker, text and time (row C1)."""
     return root("message", message.line, message.id)
 
 
@@ -47,7 +47,7 @@ def step(
     role: str = "other",
     attributes: Mapping[str, AttributeValue] | None = None,
 ) -> Variable:
-    """Do one step and return what came out; without a `ref` it is a reply or a value read from one."""
+    """Do one step and return its output. An output without a `ref` is a reply or a part of a reply."""
     with operation(kind=kind, system="reference", scope=ANN, purpose=purpose, attributes=attributes) as op:
         for given in inputs:
             op.read(given.ref, role=given.role, origin=given.origin, content=given.text, score=given.score)

@@ -43,7 +43,7 @@ def everos(models: EverosModels, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def ann(everos: Everos, models: EverosModels) -> Iterator[Memory]:
-    """A user who is new to EverOS. Afterwards nothing of hers runs any more."""
+    """A new user of EverOS. After the test no work of the user runs."""
     yield everos.memory()
     models.by_kind.clear()
     models.enough = True
@@ -74,7 +74,7 @@ def no_token_counts(everos: Everos, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Recorded:
-    """What was recorded, as it looks behind the wire."""
+    """The recorded spans, decoded from OTLP."""
 
     def __init__(self, recording: Recording) -> None:
         spans = decode_request(encode_spans(recording.spans()).SerializeToString())

@@ -39,7 +39,7 @@ _PATIENCE = 120.0  # seconds that a starved machine is waited for
 
 
 def environment(folder: Path, url: str) -> dict[str, str]:
-    """What EverOS reads: everything it asks goes to `url`, everything it keeps to `folder`."""
+    """The environment of EverOS: models at `url`, memories in `folder`."""
     values = {
         "EVEROS_ROOT": str(folder),
         "EVEROS_MEMORIZE__MODE": "chat",
@@ -56,7 +56,7 @@ def environment(folder: Path, url: str) -> dict[str, str]:
 
 
 class Everos:
-    """EverOS with its background work. It keeps its parts in modules: one at a time in a process."""
+    """EverOS with its background work. Its parts are module globals, so a process has one EverOS at a time."""
 
     def __init__(self, folder: Path, models: EverosModels, *, off: tuple[str, ...] = (), **settings: str) -> None:
         self.folder, self.models = folder, models
@@ -101,18 +101,18 @@ class Everos:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def memory(self, user: str = "") -> Memory:
-        """The memory of a user (of one that is new, unless named)."""
+        """The memory of a user; without a name of a new user."""
         return Memory(self, user or f"ann{next(_owners)}")
 
     async def post(self, what: str, **body: Any) -> Any:
-        """Call a route; RuntimeError with EverOS' own words when it fails."""
+        """Call a route. Raises RuntimeError with the message of EverOS."""
         response = await asyncio.wrap_future(self.call(self._client.post(f"/api/v1/memory/{what}", json=body)))
         if response.status_code >= 400:
             raise RuntimeError(f"{response.status_code}: {response.json()['error']['message']}")
         return response.json()["data"]
 
     async def settled(self) -> None:
-        """Wait until no strategy runs and everything that was written is indexed."""
+        """Wait until no strategy runs and all written files are indexed."""
         engine = sys.modules["everos.service.memorize"]._get_engine()
         assert await asyncio.wrap_future(self.call(engine.wait_idle(timeout=_PATIENCE)))
         await self.indexed()
@@ -157,7 +157,7 @@ class Everos:
         await self._lifespan.__aexit__(None, None, None)
 
     def _reconcile(self) -> Callable[..., Any]:
-        """EverOS' comparison of files and index; it takes a file that is written while it looks for a removed one."""
+        """Compare files and index, as EverOS does. EverOS takes a file that is being written for a removed file."""
         reconcile = sys.modules["everos.memory.cascade.scanner"].reconcile
 
         def compare(*args: Any) -> list[Any]:
@@ -167,7 +167,7 @@ class Everos:
         return compare
 
     def _load_target_case(self, skills: Any) -> Callable[..., Any]:
-        """Before 1.5 EverOS learns a skill from the index: where that lags, it tries again at once and gives up."""
+        """Before 1.5 EverOS reads a skill from the index. With a late index EverOS tries once more and gives up."""
         load = skills._load_target_case
 
         async def load_once_indexed(*args: Any, **more: Any) -> Any:
@@ -192,7 +192,7 @@ class Everos:
         return {path for path, _, _, status in self._ledger() if status in ("pending", "processing")}
 
     def _ledger(self) -> list[tuple[str, float, str, str]]:
-        """What EverOS notes of each file: path, time of its last change, what that was, what became of it."""
+        """The state of each file in EverOS: path, time and kind of the last change, result."""
         with sqlite3.connect(f"file:{next(self.folder.glob('.index/sqlite/system.db'))}?mode=ro", uri=True) as db:
             return db.execute("SELECT md_path, mtime, change_type, status FROM md_change_state").fetchall()
 
@@ -205,7 +205,7 @@ class Memory:
         self._time = START
 
     async def add(self, *texts: str, session: str = "", days: int = 0) -> Any:
-        """Add turns one minute apart; those that begin with "> " are the assistant's."""
+        """Add turns one minute apart. A turn with the prefix "> " is of the assistant."""
         messages = [self.turn(text, days=days) for text in texts]
         return await self.everos.post("add", session_id=session or self.session, messages=messages)
 
@@ -213,7 +213,7 @@ class Memory:
         return await self.everos.post("flush", session_id=session or self.session)
 
     async def tell(self, *texts: str, session: str = "", days: int = 0) -> None:
-        """Add turns, close the session's episode and wait until it can be searched."""
+        """Add turns, close the episode of the session and wait until a search can find the episode."""
         await self.add(*texts, session=session, days=days)
         await self.flush(session)
         await self.everos.settled()
@@ -260,7 +260,7 @@ def _modules() -> list[Any]:
 
 
 def _unset() -> dict[tuple[str, str], object]:
-    """What EverOS has not built yet: its parts live in private names of its modules that are None or False at first."""
+    """The parts that EverOS has not built yet: private names of its modules, None or False at first."""
     return {
         (module.__name__, name): value
         for module in _modules()
@@ -270,7 +270,7 @@ def _unset() -> dict[tuple[str, str], object]:
 
 
 def _forget(unset: dict[tuple[str, str], object]) -> None:
-    """Make EverOS build its parts anew."""
+    """Reset the parts of EverOS."""
     for (module, name), value in unset.items():
         setattr(sys.modules[module], name, value)
     for module in _modules():

@@ -10,14 +10,14 @@ from typing import Any
 
 from tests.integration.model_stub import ModelStub, _Handler, embedding
 
-DIMENSIONS = 1024  # everos below 1.3 knows no other size
+DIMENSIONS = 1024  # the only size of everos below 1.3
 
 _TURN = re.compile(r"^\[(\d+)\] \[([^\]]+)\] (.+)$", re.MULTILINE)
 _SAID = re.compile(r'"speaker": (.+?),\s*"content": (.+?)\s*\}', re.DOTALL)
 
 
 class EverosModels(ModelStub):
-    """Answers what EverOS asks, by the kind of prompt; `script` maps a kind to the replies to come for it.
+    """The models of EverOS: replies by the kind of prompt. `script` maps a kind to the next replies.
 
     An episode ends where a message begins with "TOPIC" or another day begins. An episode says what was said, its facts
     are its sentences, and a search has found enough when `enough` is set.
@@ -149,7 +149,7 @@ KINDS: list[tuple[str, tuple[str, ...], Any]] = [
     ("foresight", ('"foresights"',), foresight),
     ("episode", ('"title"', '"content"'), episode),
 ]
-"""Kinds of prompts by what is in them, the most telling first."""
+"""Kinds of prompts by a part of their text, the most specific part first."""
 
 
 class _EverosHandler(_Handler):

@@ -17,7 +17,7 @@ from tests.integration.everos.models import EverosModels
 
 _MARKDOWN = "everos.infra.persistence.markdown.writers"
 METHODS = ["hybrid", "keyword", "vector"]
-if importlib.metadata.version("everos") >= "1.5":  # older ones raise a TypeError of their own
+if importlib.metadata.version("everos") >= "1.5":  # older releases raise a TypeError
     METHODS.append("agentic")
 RENAMES_SKILLS = hasattr(importlib.import_module(f"{_MARKDOWN}.agent_skill_writer").AgentSkillWriter, "delete_skill")
 

@@ -24,12 +24,12 @@ EXTRACT = "memory_system.extract_memory"
 
 
 async def tell(ann: Memory) -> None:
-    """One message per call; the first episode ends where the second day begins, the second one with the flush."""
+    """One message per call. The first episode ends at the second day, the second episode at the flush."""
     for text in FIRST_DAY:
         await ann.add(text)
     for text in SECOND_DAY:
         await ann.add(text, days=1)
-        await ann.everos.settled()  # one episode's background work after the other's
+        await ann.everos.settled()  # the background work of one episode at a time
     await ann.flush()
     await ann.everos.settled()
 
@@ -40,7 +40,7 @@ async def test_construction(ann: Memory, recording: Recording, content_on: None)
     messages = [v.ref for span in seen.all("add") for v in inputs(span, "message")]
     assert len(set(messages)) == 7
 
-    # E1, E14: message -> buffer, buffer -> buffer; the cut keeps the rest, the flush nothing
+    # E1, E14: message -> buffer, buffer -> buffer; the cut keeps the rest, the flush keeps no message
     buffers = seen.all("memory_system.message_buffer_update")
     assert [[v.ref for v in inputs(span, "message")] for span in buffers] == [*([ref] for ref in messages), []]
     assert [len(inputs(span, "previous")) for span in buffers] == [0, 1, 1, 1, 1, 1, 1, 1]
@@ -79,7 +79,7 @@ async def test_construction(ann: Memory, recording: Recording, content_on: None)
         (outputs(span, "fact")[0].ref, span.origin) for span in foresights
     }
 
-    # E11: episode, template -> raw reply, facts -> the stored facts, one by one
+    # E11: episode, template -> raw reply, facts -> the stored facts, one operation each
     extractions = [span for span in seen.all(EXTRACT) if "prompt:everos.atomic_fact_extraction" in str(span.inputs)]
     writes = [span for span in seen.all("append_entries") if span.outputs[0].ref.startswith("memory:af_")]
     by_episode = {inputs(span, kind="memory")[0].ref: span for span in extractions}
@@ -117,7 +117,7 @@ async def test_one_round_of_agentic_retrieval(ann: Memory, recording: Recording)
     rerank, check = seen.all("memory_system.agentic_round1_bundle")
     assert (rerank.kind, check.kind) == ("rerank", "decide")
     assert [v.ref for v in inputs(check, "candidate")] == [v.ref for v in inputs(rerank, "hit")]
-    assert {v.score for v in check.inputs} == {None}  # a decision ranks nothing
+    assert {v.score for v in check.inputs} == {None}  # a decision has no scores
     assert [v.ref for v in check.inputs if v.role in ("query", "prompt")] == [
         query.ref,
         "prompt:everos.sufficiency_check",

@@ -22,14 +22,14 @@ from tests.integration.everos.models import EverosModels
 
 @pytest.fixture(scope="module")
 def everos(models: EverosModels, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everos]:
-    """Without profiles: whether one is made depends on whether the index has caught up, which makes runs differ."""
+    """Without profiles: EverOS makes a profile only when the index is up to date, so runs would differ."""
     folder = tmp_path_factory.mktemp("everos") / "store"
     with Everos(folder, models, off=("extract_user_profile", "extract_foresight")) as everos:
         yield everos
 
 
 class Diary:
-    """A user who tells EverOS things, each in a session of its own, and asks it."""
+    """A user who tells EverOS one message per session, and searches."""
 
     def __init__(self, everos: Everos) -> None:
         self.everos, self.memory = everos, everos.memory()
@@ -58,7 +58,7 @@ class Diary:
             self.everos.models.by_kind.clear()
 
     async def reenter(self, text: str, query: str) -> object:
-        """The model searches, once, before it says where an episode ends."""
+        """The model searches once before the reply with the end of an episode."""
         model: Any = importlib.import_module("everos.component.llm").get_llm_client()
         chat, found = model.chat, list[object]()
 

@@ -25,7 +25,7 @@ async def test_an_unusable_boundary_reply_is_asked_for_again(
         (semconv.RETRY_EVENT, {semconv.RETRY_ATTEMPT: 2})
     ]
     assert boundary.status != "error"
-    assert tokens(boundary) == (2, 2)  # one of the prompt and one of the reply, both times
+    assert tokens(boundary) == (2, 2)  # two calls, each with one token of the prompt and one token of the reply
 
 
 async def test_a_buffer_without_a_boundary_is_quarantined(

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("instrumented")
 
 
 def flow(graph: EvolutionGraph) -> nx.DiGraph[object]:
-    """The graph along which information flows: what was read, what was produced."""
+    """The flow of information: read edges and produced edges."""
     edges = graph.edges(data="type")
     return nx.DiGraph((one, other) for one, other, kind in edges if kind in ("read", "produced"))
 

@@ -62,7 +62,7 @@ class Life(Diary):
         return seen
 
     async def _agent(self) -> object:
-        """Two cases in one cluster; what the first has taught gets another name by the second."""
+        """Two cases in one cluster. The second case renames the skill of the first case."""
         agent, models, seen = f"agent-of-{self.memory.user}", self.everos.models, list[object]()
         for number in range(2):
             if number:

@@ -33,7 +33,7 @@ async def test_a_round_searches_the_queries_of_the_round_before(ann: Memory, rec
     assert [(v.ref, v.origin) for v in asked] == [(query.ref, ""), (refined.ref, first.origin)]
     shown = [v.ref for v in inputs(first, "candidate")]
     assert shown == [v.ref for v in inputs(seen.all("memory_system.hybrid_retrieval")[0], "hit")]
-    assert shown[0] in outputs(first, "fact")[0].content  # what it chose to keep
+    assert shown[0] in outputs(first, "fact")[0].content  # the chosen memory
 
 
 async def test_a_fallback_decision_is_recorded(ann: Memory, models: EverosModels, recording: Recording) -> None:

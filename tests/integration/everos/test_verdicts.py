@@ -1,4 +1,4 @@
-"""Wrong answers of a real EverOS with one planted fault each: the verdict names the decisive operation."""
+"""Wrong answers of a real EverOS, one planted fault each: the verdict names the decisive operation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOLD = ("I live in Lisbon near the river.", "> Nice.", "TOPIC I have a dog.")
 
 @pytest.fixture(scope="module")
 def everos(models: EverosModels, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everos]:
-    """Without profiles, which hold what an episode dropped, when they are made in time."""
+    """Without profiles: a profile can hold the fact that an episode lacks."""
     with Everos(tmp_path_factory.mktemp("everos") / "store", models, off=("extract_user_profile",)) as everos:
         yield everos
 
@@ -38,7 +38,7 @@ def answering(recording: Recording) -> Iterator[None]:
 
 
 async def verdict(ann: Memory, recording: Recording, question: str, answer: str, top_k: int = 3) -> tuple[Verdict, str]:
-    """Ask, answer wrongly, say so; returns the verdict and the purpose of the operation that it names."""
+    """Ask, answer wrongly and give feedback. Returns the verdict and the purpose of the decisive operation."""
     with recording.tracer.start_as_current_span("turn"):
         found = await ann.search(question, top_k=top_k)
         memories = "\n".join(episode["episode"] for episode in found["episodes"])
@@ -67,7 +67,10 @@ async def test_a_search_without_the_fact_is_a_retrieval_failure(ann: Memory, rec
     await ann.tell(*TOLD)
     await ann.tell("TOPIC In which city does Rex live. In which city does Rex eat.")
     given, purpose = await verdict(ann, recording, "In which city does Rex or Ann live?", "I do not know.", top_k=1)
-    assert (given.failure_type, purpose) == ("retrieval", "search.hybrid")
+    assert (given.failure_type, purpose) == (
+        "retrieval",
+        "memory_system.hybrid_retrieval",
+    )  # the ranker dropped the episode
 
 
 async def test_a_model_that_misreads_its_memories_is_a_response_failure(ann: Memory, recording: Recording) -> None:

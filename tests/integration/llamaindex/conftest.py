@@ -29,7 +29,7 @@ if Version(llama_index.core.__version__) < Version("0.14"):
 
 
 class RagModel(model_stub.ModelStub):
-    """Embeds like `model_stub`; a chat call that has no scripted reply gets `echo`, or else a reply of its own."""
+    """Embeds like `model_stub`. A chat call without a scripted reply gets `echo`, else a numbered reply."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class RagModel(model_stub.ModelStub):
 
 @pytest.fixture(autouse=True)
 def model() -> Iterator[RagModel]:
-    """The model server; LlamaIndex is set to it."""
+    """The model server of LlamaIndex."""
     with RagModel() as stub:
         # One client per call: an asynchronous client lives in one event loop only.
         options: dict[str, Any] = {"api_base": stub.url, "api_key": "none", "max_retries": 0, "reuse_client": False}
@@ -73,7 +73,7 @@ def index_of(*texts: str, **options: Any) -> VectorStoreIndex:
 
 @pytest.fixture
 def index(recording: Recording) -> VectorStoreIndex:
-    """Paris and chess, of which nothing is recorded."""
+    """An index over Paris and chess, with an empty recording."""
     made = index_of(PARIS, CHESS)
     recording.clear()
     return made
@@ -89,7 +89,7 @@ def splitter(size: int = 100) -> SentenceSplitter:
 
 
 def operations(recording: Recording, name: str | None = None) -> list[OperationSpan]:
-    """The recorded operations by start, read back from the bytes that would be exported; those of one name if given."""
+    """The recorded operations in order of start, decoded from OTLP; with `name` the operations of this name."""
     spans = decode_request(encode_spans(recording.spans()).SerializeToString())
     return sorted((s for s in spans if s.kind and name in (None, s.name)), key=lambda span: (span.start, span.seq or 0))
 
@@ -100,7 +100,7 @@ def graph_of(recording: Recording) -> EvolutionGraph:
 
 
 def purpose(span: OperationSpan) -> str:
-    """What LlamaIndex calls the operation."""
+    """The purpose of the operation: class and method of LlamaIndex."""
     return str(span.attributes.get(semconv.OP_PURPOSE, ""))
 
 

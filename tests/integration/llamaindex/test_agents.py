@@ -112,7 +112,7 @@ async def test_a_tool_output_in_other_words_descends_from_its_search(
 async def test_chunks_that_the_program_puts_into_the_message_are_read(
     index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
 ) -> None:
-    index_of(PARIS).as_retriever().retrieve("Alice lives where?")  # an equal text of somebody else
+    index_of(PARIS).as_retriever().retrieve("Alice lives where?")  # an equal text of another search
     recording.clear()
     notes = "\n".join(
         one.get_content() for one in index.as_retriever(similarity_top_k=1).retrieve("Alice lives where?")

@@ -46,7 +46,7 @@ def model_instrumentation(request: pytest.FixtureRequest, instrumented: Recordin
 
 
 def the_answer(recording: Recording) -> tuple[OperationSpan, Variable]:
-    """The only answer of everything recorded, and its operation."""
+    """The only recorded answer, and its operation."""
     found = [(span, v) for span in operations(recording) for v in span.outputs if v.ref.startswith("answer:")]
     assert len(found) == 1
     return found[0]

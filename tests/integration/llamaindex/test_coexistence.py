@@ -36,7 +36,7 @@ def in_order(theirs: Any, first: str) -> tuple[Any, ...]:
 
 @contextmanager
 def instrumented(*kinds: Any) -> Generator[Recording]:
-    """What is recorded under these instrumentations, put in place in this order."""
+    """The recording under these instrumentations, installed in this order."""
     recording = Recording()
     for kind in kinds:
         kind().instrument(tracer_provider=recording.provider, skip_dep_check=True)
@@ -65,7 +65,7 @@ def enriched_in(recording: Recording) -> list[Any]:
 
 
 def theirs_in(recording: Recording) -> Counter[str]:
-    """Their spans: name, parent among their own, attributes without ours and without what differs between two runs."""
+    """Their spans: name, their own parent, attributes without ours and without random values."""
     theirs = [span for span in recording.spans() if not span.instrumentation_scope.name.startswith("memtrace_otel")]
     own = {span.context.span_id: span for span in theirs}
 
@@ -100,7 +100,7 @@ def test_our_spans_are_equal_and_recorded_once(theirs: Any, first: str) -> None:
 @ORDERS
 @pytest.mark.parametrize("call", ["plain", "async", "fused"])
 async def test_a_retrieval_is_one_span_of_the_other_with_our_attributes(theirs: Any, first: str, call: str) -> None:
-    """The one of a fusion is that of the whole; the searches inside it are its steps."""
+    """The span of a fusion is the whole retrieval. The searches inside are steps."""
 
     async def program() -> None:
         plain = index_of(PARIS, CHESS).as_retriever(similarity_top_k=2)

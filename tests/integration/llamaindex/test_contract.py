@@ -59,7 +59,7 @@ class Rag:
 
 
 class Hanging(Rag):
-    """The asynchronous one, which can wait for an embedding that never comes."""
+    """The asynchronous variant, which can wait for an embedding without end."""
 
     async def hang(self) -> object:
         self._index._embed_model = Broken(model_name="hanging", hangs=True)
@@ -131,7 +131,7 @@ class Silent(MockLLM):
 
 
 class Looking(MockLLM):
-    """A model that reads a memory before it answers."""
+    """A model that reads a memory before the reply."""
 
     memory: Any = None
     found: list[Any] = Field(default_factory=list)

@@ -53,7 +53,7 @@ def refs_of(graph: EvolutionGraph, answer: Any) -> set[str]:
 
 
 def assert_sound(graph: EvolutionGraph) -> None:
-    """No circle; no stored version has a question or something recorded later among its ancestors."""
+    """No circle; no stored version descends from a question or from a later operation."""
     flow = nx.DiGraph((one, other) for one, other, kind in graph.edges(data="type") if kind in ("read", "produced"))
     assert nx.is_directed_acyclic_graph(flow)
     stored = [
@@ -69,7 +69,7 @@ def assert_sound(graph: EvolutionGraph) -> None:
 
 
 def is_inside(graph: EvolutionGraph, operation: OperationSpan, around: OperationSpan) -> bool:
-    """Whether an operation is a step of another one, which began before it and can use what it has made."""
+    """Whether an operation is a step of an operation that began earlier."""
     parent = graph.operation(f"{operation.trace_id}-{operation.parent_id}")
     return parent is not None and (parent.origin == around.origin or is_inside(graph, parent, around))
 
@@ -170,7 +170,7 @@ async def test_a_pipeline_skips_replaces_and_deletes(kind: str, recording: Recor
     assert len(deleted) == 3
     graph = graph_of(recording)
     assert_sound(graph)
-    # What the document store keeps to recognise documents and nodes are copies: one writer per version.
+    # The document store holds copies of documents and nodes: one writer per version.
     for chunk in {v.ref for span in operations(recording, "create_memory") for v in span.outputs}:
         assert [graph.operation(v.origin).kind for v in graph.history(chunk)][:2] == ["segment", "create"]
 
@@ -186,7 +186,7 @@ def test_deleted_nodes_leave_tombstones(recording: Recording) -> None:
     assert graph.operation(updated.origin).name == "upsert_memory"
 
 
-def test_another_process_finds_what_this_one_stored(recording: Recording, tmp_path: Any) -> None:
+def test_another_process_finds_the_stored_records(recording: Recording, tmp_path: Any) -> None:
     index = index_of(PARIS, CHESS)
     index.storage_context.persist(tmp_path)
     LlamaIndexInstrumentor().uninstrument()

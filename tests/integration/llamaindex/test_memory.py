@@ -151,7 +151,7 @@ async def test_the_next_prompt_comes_from_queue_and_blocks(recording: Recording,
 
 
 async def test_get_all_reads_the_whole_history_with_equal_refs(recording: Recording) -> None:
-    """It holds messages that have left the queue, which goes on without them."""
+    """The block holds messages that have left the queue."""
     memory = memory_of()
     for text in ("My dog is Rex.", "I live in Paris.", "I have a red bicycle.", "And what of it?"):
         await memory.aput(said(text))
@@ -237,7 +237,7 @@ async def read(memory: Any, kind: str) -> None:
 async def test_a_summary_descends_from_the_summarised_messages(
     kind: str, recording: Recording, model: RagModel
 ) -> None:
-    """Also where a model says of more what it has said before."""
+    """Also for an equal summary of more messages."""
     memory = summarised(Settings.llm)
     memory.put(said("I live in Paris."))
     memory.put(said("My dog is Rex."))
@@ -318,7 +318,7 @@ async def test_equal_messages_have_two_refs_and_keep_them(make: Callable[[], Any
     assert messages_of(second) == [*put, *messages_of(last)]
 
 
-async def test_a_queue_that_is_set_keeps_the_messages_it_had(recording: Recording) -> None:
+async def test_a_queue_that_is_set_keeps_its_known_messages(recording: Recording) -> None:
     memory = buffer()
     history = [said("Yes."), said("Tea?", "assistant")]
     await memory.aset(history)

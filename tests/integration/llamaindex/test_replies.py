@@ -33,7 +33,7 @@ def said(text: str, role: str = "assistant") -> ChatMessage:
 
 
 def answers(recording: Recording) -> list[tuple[str, str]]:
-    """What was answered, as (ref, origin)."""
+    """The recorded answers, as (ref, origin)."""
     spans = operations(recording, "chat")
     return [(v.ref, span.origin) for span in spans for v in span.outputs]
 

@@ -33,7 +33,7 @@ RED, BLUE = "The sofa is red.", "The chair is blue."
 
 
 class Scripted(CustomLLM):
-    """A model in this process that knows what it is asked for: facts, a tool, or an answer."""
+    """A model in this process with replies of facts, tool calls and answers."""
 
     metadata = property(lambda self: LLMMetadata(context_window=4096))  # pyright: ignore
 
@@ -54,7 +54,7 @@ class Scripted(CustomLLM):
 
 
 class Hashed(BaseEmbedding):
-    """Texts that share words are near; `broken` raises, `hangs` waits until it is cancelled, `meanwhile` is called
+    """Texts with common words are near. `broken` raises, `hangs` waits until it is cancelled, `meanwhile` is called
     before a text is embedded."""
 
     broken: bool = False
@@ -132,7 +132,7 @@ class Whole:
         ]
 
     async def reenter(self, text: str, query: str) -> object:
-        """The embedder searches, once, before it embeds what is to be stored."""
+        """The embedder searches once before the text to store is embedded."""
         found: list[object] = []
 
         def search() -> None:
@@ -146,7 +146,7 @@ class Whole:
         return self.index.as_retriever(similarity_top_k=2)
 
     def change(self) -> object:
-        """Documents and nodes come, change and go; what is found is filtered and answered from."""
+        """Add, change and delete documents and nodes; search, filter and answer."""
         documents = [Document(text=RED, doc_id="red"), Document(text=BLUE, doc_id="blue")]
         index = self.index_of(*documents)
         changed = index.refresh_ref_docs([Document(text=f"{RED} It is old.", doc_id="red"), documents[1]])
@@ -160,7 +160,8 @@ class Whole:
         return [*seen, sorted(index.ref_doc_info), len(index.docstore.docs)]
 
     def ingest(self) -> object:
-        """A pipeline that knows what it has seen, on a store that is asked, emptied and cleared without an index."""
+        """A pipeline with a document store, on a vector store that is searched, emptied and cleared without an
+        index."""
         store, kept = SimpleVectorStore(), SimpleDocumentStore()
         pipeline = IngestionPipeline(
             transformations=[splitter(), self.embedding], vector_store=store, docstore=kept, disable_cache=True

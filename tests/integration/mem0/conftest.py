@@ -21,7 +21,9 @@ import posthog
 import pytest
 
 os.environ["MEM0_TELEMETRY"] = "False"  # read when mem0 is imported
-os.environ["MEM0_DIR"] = (_home := TemporaryDirectory(ignore_cleanup_errors=True)).name  # two runs may not share one
+os.environ["MEM0_DIR"] = (
+    _home := TemporaryDirectory(ignore_cleanup_errors=True)
+).name  # two runs must not share a folder
 
 import mem0.memory.main as main
 
@@ -61,7 +63,7 @@ class Program:
 
 @pytest.fixture(autouse=True)
 def langchain_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AsyncMemory wants it at first for procedural memory, and uses it only with a model of LangChain's."""
+    """AsyncMemory imports this for procedural memory, and uses this only with a model of LangChain."""
     if importlib.util.find_spec("langchain_core") is None:
         names = ("langchain_core", "langchain_core.messages", "langchain_core.messages.utils")
         for name in names:
@@ -100,10 +102,10 @@ async def open_program(kind: str, configuration: dict[str, Any]) -> Program:
 
 
 def serialise(memory: Any) -> None:
-    """Make embedded stores bear several memories and threads in one process."""
+    """Let embedded stores serve several memories and threads in one process."""
     if hasattr(getattr(memory.vector_store, "client", None), "upsert"):
         _one_at_a_time(memory.vector_store.client)
-    statistics = getattr(memory, "_telemetry_vector_store", None)  # 1.0.0 opens it with telemetry off, and locks it
+    statistics = getattr(memory, "_telemetry_vector_store", None)  # 1.0.0 opens and locks this store with telemetry off
     close = getattr(getattr(statistics, "client", None), "close", None)
     if close is not None:
         close()
@@ -125,7 +127,7 @@ def _one_at_a_time(client: Any) -> None:
 
 
 def payloads(program: Program) -> list[dict[str, Any]]:
-    """What the store holds, read past Mem0 and past us."""
+    """The content of the store, read without Mem0 and without the instrumentor."""
     store = program.memory.vector_store
     if hasattr(store, "docstore"):
         return list(store.docstore.values())
@@ -195,7 +197,7 @@ class Seen:
 
 
 def seen(recording: Recording, name: str | None = None) -> list[Seen]:
-    """The finished spans in order of start, those of one name when given."""
+    """The finished spans in order of start; with `name` the spans of this name."""
     return [Seen(span) for span in recording.spans() if name in (None, span.name)]
 
 

@@ -22,7 +22,7 @@ from tests.integration.mem0.conftest import IS_V1, seen
 
 
 class Platform(ThreadingHTTPServer):
-    """Remembers nothing: `answers` says what to reply to (method, end of the path); `asked` is what came."""
+    """A server without state: `answers` maps (method, end of the path) to a reply; `asked` holds the requests."""
 
     daemon_threads = True
 
@@ -49,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.reply_with(found)
 
     def reply_with(self, found: Any) -> None:
-        """Send a value as JSON, with its status when it is (status, value)."""
+        """Send a value as JSON; (status, value) sets the status."""
         status, value = found if isinstance(found, tuple) else (200, found)
         data = json.dumps(value).encode()
         self.send_response(status)

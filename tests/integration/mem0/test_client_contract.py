@@ -90,7 +90,7 @@ def _found(query: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Hosted:
-    """A program that notes what it is told at the service, for an owner of its own."""
+    """A program that stores texts in the hosted service, for one owner."""
 
     def __init__(self, kind: Any, service: Service, owner: str) -> None:
         self.service, self.owner = service, owner

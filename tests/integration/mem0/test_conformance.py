@@ -44,7 +44,7 @@ QUESTIONS = {"Where does Ann live?": "Lisbon", "Does Ann like tea?": "yes"}
 
 
 def decide(event: str, text: str, old: str = "") -> Any:
-    """A decision about the memory that the prompt shows as `old`, or about a new one."""
+    """A decision about the memory that the prompt shows as `old`, or about a new memory."""
 
     def reply(prompt: str) -> object:
         id = shown(prompt)[old] if old else "100"
@@ -224,7 +224,7 @@ def test_m6_m7_m8_versions_and_tombstones_come_from_decisions(told: Told) -> Non
     assert made["m1"] in told.fed(made["m4"])  # MU v(n) -> MU v(n+1)
     assert made["m2"] in told.fed(made["m5"])
     assert [told.graph.is_tombstone(made[name]) for name in FACTS] == [False, False, False, True, False]
-    # W10: the decision that deletes is linked to what it deletes
+    # W10: the deleting decision is linked to the deleted record
     (deciding,) = told.fed(made["m5"], "fact:")
     assert made["m2"] in told.fed(deciding)
     assert told.graph.content(made["m4"]) == "Lives in Lisbon"
@@ -270,7 +270,7 @@ def test_w4_the_slice_of_an_answer_holds_its_own_question_only(told: Told) -> No
         said = {told.graph.content(v) for v in nodes if ref_kind(v.ref) == "answer"}
         assert said == {text}
         messages = {v.ref for v in nodes if ref_kind(v.ref) == "message"}
-        # what the memories came from, and the dog: the decision that wrote "Lives in Lisbon" was shown it
+        # the sources of the memories, and the dog: a candidate of the decision that wrote "Lives in Lisbon"
         assert messages == {"message:m1", "message:m2", "message:m4", "message:m6"}
     for version in (v for v in told.graph if is_memory(v)):
         assert "query" not in {ref_kind(v.ref) for v in told.graph.ancestors(version) if isinstance(v, VersionKey)}

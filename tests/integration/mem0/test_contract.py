@@ -24,13 +24,13 @@ from tests.harness import (
 from tests.integration.mem0.conftest import IS_V1, config, serialise
 from tests.integration.model_stub import ModelStub
 
-_OPENING = threading.RLock()  # Mem0 1.0.0 locks the folder of its statistics while it is being made
+_OPENING = threading.RLock()  # Mem0 1.0.0 locks the folder of its statistics during creation
 _VOLATILE = frozenset({"id", "memory_id", "user_id", "created_at", "updated_at"})
 _numbers = count()
 
 
 class Notebook:
-    """A program that notes what it is told and looks it up."""
+    """A program that stores texts and searches them."""
 
     def __init__(self, kind: str, configuration: dict[str, Any], model: ModelStub) -> None:
         self.kind, self.configuration, self.model = kind, configuration, model
@@ -80,7 +80,7 @@ class Notebook:
         return plain(seen)
 
     async def reenter(self, text: str, query: str) -> object:
-        """The embedder searches, once, before it embeds what is to be stored."""
+        """The embedder searches once before the text to store is embedded."""
         await self.call("get_all", **self.owner)
         embed, found = self.memory.embedding_model.embed, list[object]()
 
@@ -96,7 +96,7 @@ class Notebook:
 
 class AsyncNotebook(Notebook):
     async def reenter(self, text: str, query: str) -> object:
-        """The embedder, which AsyncMemory calls in a thread, has the loop search, once, and waits for it."""
+        """The embedder runs in a thread of AsyncMemory. The embedder lets the loop search once and waits."""
         await self.call("get_all", **self.owner)
         embed, found, loop = self.memory.embedding_model.embed, list[object](), asyncio.get_running_loop()
 
@@ -129,7 +129,7 @@ class Reverse:
 
 
 def plain(value: Any) -> Any:
-    """A result without what differs from run to run."""
+    """A result without random values and times."""
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items() if key not in _VOLATILE}
     return [plain(inner) for inner in value] if isinstance(value, list) else value

@@ -19,12 +19,12 @@ YES = [{"role": "user", "content": "Yes."}]
 
 
 def said(text: str) -> dict[str, Any]:
-    """The reply of an extraction that finds one fact, in the words of the release."""
+    """The reply of an extraction with one fact, in the format of the release."""
     return {"facts": [text]} if IS_V1 else {"memory": [{"text": text}]}
 
 
 def messages_of(recording: Recording, span: Seen) -> set[str]:
-    """The messages that the answer of a search goes back to."""
+    """The messages among the ancestors of the context of a search."""
     context = VersionKey(f"context:{span.origin[33:]}", span.origin)
     ancestors = graph_of(recording).ancestors(context)
     return {node.ref for node in ancestors if isinstance(node, VersionKey) and ref_kind(node.ref) == "message"}

@@ -18,12 +18,12 @@ MESSAGE = "I live in Paris. I play chess."
 
 
 def graph_of(recording: Recording) -> EvolutionGraph:
-    """The graph of what was recorded, read back from the bytes that would be exported."""
+    """The graph of the recorded spans, decoded from OTLP."""
     return build_graph(decode_request(encode_spans(recording.spans()).SerializeToString()))
 
 
 def flow(graph: EvolutionGraph) -> nx.DiGraph[object]:
-    """The graph along which information flows: what was read, what was produced."""
+    """The flow of information: read edges and produced edges."""
     edges = graph.edges(data="type")
     return nx.DiGraph((one, other) for one, other, kind in edges if kind in ("read", "produced"))
 
@@ -38,7 +38,7 @@ async def test_a_fact_is_followed_from_message_to_hit_to_loss(program: Program, 
 
     graph = graph_of(recording)
     assert nx.is_directed_acyclic_graph(flow(graph))
-    # Where the text of a public update came from is the one thing that nobody said.
+    # Only the source of the text of a public update is unknown.
     (update,) = [span.origin for span in seen(recording, "update_memory") if not span.parent]
     reads = [read for span in graph.operations() for read in graph.inputs(span.origin)]
     roots = {read.version.ref for read in reads if not read.version.origin}

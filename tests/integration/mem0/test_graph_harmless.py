@@ -19,7 +19,7 @@ CITIES = {"cat": "sofa", "dog": "garden"}
 
 
 class Relations(Notebook):
-    """A program that notes who lives where."""
+    """A program that stores the homes of people."""
 
     async def write(self, text: str) -> object:
         script(next(place for word, place in CITIES.items() if word in text))
@@ -34,7 +34,7 @@ class Relations(Notebook):
         return await super().fail()
 
     async def explore(self) -> object:
-        """A relation takes the place of another one, goes with its memory, and all go with their owner."""
+        """A relation replaces another relation, is deleted with its memory, and with its owner."""
         script("Rome", old="sofa")
         seen = [await self.call("add", "I moved to Rome.", user_id="ann")]
         seen.append(sorted(item["target"] for item in (await self.call("get_all", user_id="ann"))["relations"]))

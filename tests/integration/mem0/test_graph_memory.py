@@ -65,7 +65,7 @@ async def with_graph(kind: str, model: ModelStub, folder: Path, **graph: Any) ->
 
 
 def script(city: str = "", old: str = "") -> None:
-    """What the model calls next: Ann is named; she lives in `city`, and in `old` no more."""
+    """The next tool calls of the model: the entity Ann, her home in `city`, the deletion of her home in `old`."""
     place = {"source": "ann", "relationship": "lives in", "destination": city}
     TOOLS["extract_entities"] = [{"entities": [{"entity": "ann", "entity_type": "person"}]}]
     TOOLS["establish_relationships"] = [{"entities": [place]}] if city else []
@@ -116,13 +116,13 @@ async def test_relations_are_added_found_replaced_and_deleted(program: Program, 
         ("create_memory", "NONE", paris),
         ("delete_memory", "DELETE", None),
         ("create_memory", "ADD", rome),
-        ("delete_memory", "DELETE", None),  # delete_all: what this process knows
+        ("delete_memory", "DELETE", None),  # delete_all: the relations that this process has seen
     ]
     search, everything = seen(recording, "search_memory")
     (hit,) = [item for item in search.inputs("hit") if "relation-" in item["ref"]]
     first, *_ = [span for span in seen(recording, "create_memory") if "relation-" in span.outputs()[0]["ref"]]
     assert hit["origin"] == first.origin
-    assert paris in search.outputs()[0]["content"]  # what the application can hand on
+    assert paris in search.outputs()[0]["content"]  # the text that the application receives
     (candidate,) = [item for item in search.inputs("candidate") if "relation-" in item["ref"]]
     assert candidate["score"] > 0.9
     assert [item["ref"] for item in everything.inputs("hit") if "relation-" in item["ref"]] == [

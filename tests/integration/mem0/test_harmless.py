@@ -27,7 +27,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00|Z)?")
 
 
 class Hostile:
-    """A value of the application that raises from whatever a tracer might call on it."""
+    """A value of the application that raises in every method that a tracer can call."""
 
     def __str__(self) -> str:
         raise RuntimeError("hostile")
@@ -39,7 +39,7 @@ class Hostile:
 
 
 async def _run(kind: str, model: ModelStub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Everything that one program can see of Mem0: results, errors, prompts, stored payloads, history rows."""
+    """All that a program can see of Mem0: results, errors, prompts, stored payloads, history rows."""
     numbers = iter(range(1, 10_000))
     monkeypatch.setattr(main, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=next(numbers))))
     model.prompts.clear()
@@ -52,7 +52,7 @@ async def _run(kind: str, model: ModelStub, folder: Path, monkeypatch: pytest.Mo
             result = await program.call(method, *args, **kwargs)
         except Exception as error:
             result = [type(error).__qualname__, str(error)]
-        if method == "history":  # its rows have random ids of their own
+        if method == "history":  # the rows have random ids
             result = [{**row, "id": ""} for row in result]
         observed.append([method, result])
         return result
@@ -193,7 +193,7 @@ async def test_a_fault_in_a_step_changes_no_result(
 
 
 async def test_the_statistics_store_of_mem0_is_not_recorded(program: Program, instrumented: Recording) -> None:
-    """Mem0 builds a second store of the same class for its own statistics, and uses it while a call is under way."""
+    """Mem0 has a second store of the same class for its statistics, and uses this store during a call."""
     id = ids(await program.call("add", "I live in Paris.", user_id="ann"))["I live in Paris."]
     store = program.memory.vector_store
     other = type(store)("mem0migrations", 4, client=store.client)

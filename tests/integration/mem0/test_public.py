@@ -60,7 +60,7 @@ async def test_every_public_call_is_one_trace_with_a_conformant_root(program: Pr
     assert counts == [2, 1, hits, 1, 3, None, 2, None, 2, None]
     by_id = [root.attributes.get(semconv.GEN_AI_MEMORY_RECORD_ID) for root in roots]
     assert [n for n, value in enumerate(by_id) if value == id] == [3, 5, 6, 7]
-    assert len({root.scope for root in roots[:-1]}) == 1  # one owner, whether named by argument, filter or payload
+    assert len({root.scope for root in roots[:-1]}) == 1  # one owner, by argument, filter or payload
     assert all(span.attributes[semconv.SYSTEM] == "mem0" for span in seen(recording))
 
 
@@ -69,7 +69,7 @@ async def test_a_record_changed_by_another_process_has_an_unknown_origin(
     program: Program, recording: Recording
 ) -> None:
     id = ids(await program.call("add", "I live in Paris.", user_id="ann"))["I live in Paris."]
-    with suppress_instrumentation():  # as a process of its own would
+    with suppress_instrumentation():  # as in another process
         await program.call("update", id, "I live in Oslo.")
     await program.search("Where do I live?")
     await program.call("update", id, "I live in Rome.")

@@ -56,7 +56,7 @@ async def test_recorded_facts_are_the_facts_that_mem0_parsed(
 ) -> None:
     model.script.append(reply)
     added = await program.call("add", "I like tea and chess.", user_id="ann")
-    if IS_V1:  # what Mem0 then asks the model to decide upon
+    if IS_V1:  # the facts in the next prompt of Mem0
         asked = model.prompts[1:]
         read = ast.literal_eval(re.findall(r"```\s*(\[.*?\])\s*```", asked[0], re.DOTALL)[-1]) if asked else []
     else:

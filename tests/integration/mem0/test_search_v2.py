@@ -22,7 +22,7 @@ def purpose(recording: Recording, name: str) -> list[Seen]:
 
 @pytest.fixture
 def entities(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names are what spaCy would find; its model is not installed here."""
+    """Names as spaCy finds them; the model of spaCy is not installed here."""
 
     def named(text: str) -> list[tuple[str, str]]:
         return [("PROPER", name) for name in ("Rex", "Paris") if name in text]

@@ -70,7 +70,7 @@ async def test_each_version_has_one_writer_and_each_hit_names_it(program: Progra
 async def test_origins_come_from_the_payloads(
     program: Program, recording: Recording, origins_on: None, model: ModelStub
 ) -> None:
-    """As in another process: the table of this one is emptied after each step."""
+    """As in another process: the table of origins is emptied after each step."""
     found = ids(await program.call("add", "I live in Paris. I play chess.", user_id="ann"))
     id = found["I live in Paris."]
     writers = {span.outputs()[0]["ref"]: span.origin for span in seen(recording, "create_memory")}
@@ -120,7 +120,7 @@ async def test_the_program_sees_the_same(
         await program.call("update", id, "I live in Lyon.")
         results += [await program.search("Where do I live?"), await program.call("get", id), await program.get_all()]
         stored = payloads(program)
-        for item in results[-1]["results"]:  # one by one: AsyncMemory 1.x would delete all at once, which breaks FAISS
+        for item in results[-1]["results"]:  # in sequence: the parallel deletes of AsyncMemory 1.x break FAISS
             await program.call("delete", item["id"])
         results.append(await program.get_all())
         close = getattr(getattr(program.memory.vector_store, "client", None), "close", lambda: None)
@@ -195,7 +195,7 @@ print(json.dumps([found, spans]))
 """
 
 
-@pytest.mark.parametrize("store", ["qdrant"])  # one is enough: the payloads of the others are read above
+@pytest.mark.parametrize("store", ["qdrant"])  # one store suffices: the test above reads the payloads of the others
 def test_origins_are_found_across_three_processes(store: str, model: ModelStub, tmp_path: Path) -> None:
     def run(what: str) -> tuple[Any, list[Any]]:
         configuration = json.dumps(config(model, tmp_path, store=store))

@@ -17,7 +17,7 @@ KNOWN = ("I live in Paris.", "I play chess.", "I like tea.", "My dog is Rex.")
 
 
 @pytest.mark.usefixtures("content_on")
-async def test_a_decision_names_what_it_saw_and_each_write_names_its_decision(
+async def test_a_decision_reads_its_candidates_and_each_write_names_its_decision(
     program: Program, recording: Recording, model: ModelStub
 ) -> None:
     known: dict[str, str] = {}

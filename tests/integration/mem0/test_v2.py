@@ -1,4 +1,4 @@
-"""The pipeline of Mem0 2.x: one extraction that sees the neighbours, records written in one batch."""
+"""The pipeline of Mem0 2.x: one extraction with the neighbours, records written in one batch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ async def test_from_message_to_hit_every_step_names_its_producer(
     assert upsert.outputs() == []  # the records belong to their own spans
 
     old = f"memory:{first['I live in Paris.']}"
-    assert [item["ref"] for item in neighbours.inputs("query")] == given  # no query: a memory never descends from one
+    assert [
+        item["ref"] for item in neighbours.inputs("query")
+    ] == given  # no query: a memory never descends from a query
     assert [item["ref"] for item in neighbours.inputs("hit")] == [old]
     assert neighbours.inputs("hit")[0]["score"] > 0
 
@@ -136,7 +138,7 @@ async def test_a_failed_batch_and_its_retries_are_recorded(
 async def test_the_entity_pool_keeps_the_context(
     program: Program, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mem0 searches its entity collection in a pool of its own; what a client library traces there has our parent.
+    """Mem0 searches its entity collection in its own thread pool. Spans of a client library there have our parent.
 
     `Memory` of 2.0.0 has no pool yet.
     """

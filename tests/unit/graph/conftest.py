@@ -54,7 +54,7 @@ def span(
 
 
 def life_of_a_fact() -> list[OperationSpan]:
-    """Paris is told and stored, Lisbon replaces it, a question about it is answered and judged; tea is asked apart."""
+    """Paris is stored, Lisbon replaces Paris, a question is answered and judged. A second question is about tea."""
 
     def told(trace: int, at: int, message: str, text: str, fact: str, write: OperationSpan) -> list[OperationSpan]:
         return [

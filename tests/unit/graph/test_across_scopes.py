@@ -62,7 +62,7 @@ def test_a_fact_is_found_in_its_trace_in_any_scope(ref: str, scope: str) -> None
     [("Rome", ALICE), ("Oslo", BOB), ("Bern", ""), ("", "")],
     ids=["hers", "his", "none", "unknown"],
 )
-def test_a_reader_without_scope_reads_the_record_with_the_content_that_it_saw(content: str, writer: str) -> None:
+def test_a_reader_without_scope_reads_the_record_with_the_recorded_content(content: str, writer: str) -> None:
     writers = {
         scope: span(number, 1, OpKind.CREATE, at=1, scope=scope, outputs=[put(HOME, text, action=Action.ADD)])
         for number, scope, text in ((1, ALICE, "Rome"), (2, BOB, "Oslo"))

@@ -92,7 +92,7 @@ def test_parts_without_their_operation_become_the_operation() -> None:
 
 
 def test_a_lost_middle_part_makes_the_flow_unknown() -> None:
-    """With the first part and its output gone, 0>0 would say that message zero made memory b."""
+    """Without the first part and its output, `0>0` would mean that message 0 fed memory b."""
     main = span(1, 1, OpKind.CONSOLIDATE, scope=ALICE, inputs=[put("message:m0"), put("message:m1")])
     second = span(
         1, 3, OpKind.CONSOLIDATE, parent=1, part=2, outputs=[put("memory:b", "B")], flow=((0, 0), (1, 1))
@@ -298,8 +298,8 @@ def test_a_plain_span_with_an_evaluation_is_kept() -> None:
     [
         ({"content": "Lives in Paris"}, 1),  # an older version, stale
         ({"content": "Lives in Lisbon"}, 2),
-        ({"content": "Lives in Rome"}, None),  # nobody here wrote that
-        ({}, 2),  # nothing tells: the last one
+        ({"content": "Lives in Rome"}, None),  # no span wrote this content
+        ({}, 2),  # without content: the last version
     ],
 )
 def test_a_read_without_origin_saw_the_version_with_its_digest(read: dict[str, str], found: int | None) -> None:

@@ -45,23 +45,6 @@ def test_every_form_escapes_hostile_texts(hostile: EvolutionGraph, form: str) ->
         json.loads(text)
 
 
-@pytest.mark.parametrize(
-    "refs", [("memory:\x00a", "memory:\x01a", "memory:\ufffda"), ("memory:a%62", "memory:ab", "memory:ab'")]
-)
-@pytest.mark.parametrize("form", ["graphml", "smartcomment"])
-def test_similar_ids_stay_different_nodes_in_every_form(refs: tuple[str, ...], form: str) -> None:
-    graph = build_graph([span(1, 1, OpKind.CREATE, scope=ALICE, outputs=[put(ref, "A") for ref in refs])])
-    text = render(graph, form)
-    if form == "graphml":
-        read = nx.parse_graphml(text)
-        assert (read.number_of_nodes(), read.number_of_edges()) == (len(graph), graph.number_of_edges())
-    else:
-        nodes = json.loads(text)["data"]["nodes"]
-        told = {node["metadata"].get("memtrace_ref") for node in nodes}
-        assert told >= set(refs)
-        assert len({node["full_node_id"] for node in nodes}) == len(nodes)
-
-
 def test_json_holds_everything_and_names_its_schema(story: list[OperationSpan]) -> None:
     graph = build_graph(story)
     document = json.loads(render(graph, "json"))

@@ -1,4 +1,4 @@
-"""Writes whose operation ended with an error: attempts, until somebody reads what they were to store."""
+"""Writes whose operation ended with an error: they count only when a later operation reads the content."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(trace: int, variable: Variable, **fields: Any) -> OperationSpan:
 
 
 def moved(*later: OperationSpan, text: str = "Rome", action: str = Action.UPDATE) -> Spans:
-    """Paris is stored, and what came next raised."""
+    """Paris is stored, then a write fails."""
     return [write(1, "Paris", Action.ADD), write(2, text, action, status="error"), *later]
 
 

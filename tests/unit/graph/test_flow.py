@@ -1,4 +1,4 @@
-"""What fed what: every input, some, or none."""
+"""The flow from inputs to outputs: every input, some inputs, or none."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_capture_can_record_an_output_without_sources(many: int) -> None:
 
 @pytest.mark.parametrize("record", ["memory:7", "memory:0a0b0c0d-0000-4000-8000-000000000001"])
 def test_a_slice_from_the_file_follows_the_flow(record: str, tmp_path: Path) -> None:
-    """Its operation looked at the newest version, without an origin; an older one is in the slice by another way."""
+    """A step reads the newest version without an origin. The slice holds an older version by another path."""
 
     def at(trace: int, kind: OpKind, reads: list[Variable], writes: list[Variable], flow: Flow = None) -> OperationSpan:
         return span(trace, 1, kind, at=10 * trace, scope=ALICE, inputs=reads, outputs=writes, flow=flow)

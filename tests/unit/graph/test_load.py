@@ -1,4 +1,4 @@
-"""What is loaded around one trace."""
+"""Load the graph around a trace, a scope or a node."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_trace_with_two_scopes_does_not_load_the_other_scope(story: list[Opera
         span(8, 2, OpKind.RETRIEVE, at=2, scope=BOB, inputs=[seen("memory:bob", origin_of(50, 1))]),
     ]
     graph = load_graph(Listed([*story, *shared, *strangers()]), TRACE(4))
-    assert graph.operation(origin_of(8, 2)) is not None  # the whole trace, with the origins it names
+    assert graph.operation(origin_of(8, 2)) is not None  # the whole trace, with its origins
     assert graph.operation(origin_of(50, 1)) is not None
     assert OperationKey(origin_of(51, 1)) not in graph
 
@@ -119,7 +119,7 @@ def test_a_unique_id_leads_to_its_writer_in_another_memory(tmp_path: Path) -> No
 @pytest.mark.parametrize("who", [BOB, ""])
 @pytest.mark.parametrize("ref", ["memory:1", "memory:0a0b0c0d-0000-4000-8000-000000000001"])
 def test_a_record_deleted_by_another_scope_is_not_held(tmp_path: Path, who: str, ref: str) -> None:
-    """An id that means one record everywhere says enough, others need the origin."""
+    """A universally unique id identifies the record. Another id needs the origin."""
     write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put(ref, "tea", action=Action.ADD)])
     named = [] if len(ref) > 20 else [seen(ref, write.origin, role=Role.PREVIOUS)]
     delete = span(2, 1, OpKind.DELETE, at=2, scope=who, inputs=named, outputs=[seen(ref, action=Action.DELETE)])
@@ -227,7 +227,7 @@ def test_traces_of_the_same_memories_are_in_one_graph(story: list[OperationSpan]
     source = Listed([*story, *strangers(), alone, *without])
     graphs = list(load_graphs(source, [TRACE(n) for n in (4, 70, 71, 51, 2, 77, 4, 72)]))
     together = [[int(trace_id, 16) for trace_id in traces] for traces, _ in graphs]
-    assert together == [[4, 2], [70, 51], [71], [77], [72]]  # who has no memory is in nobody's
+    assert together == [[4, 2], [70, 51], [71], [77], [72]]  # a trace without a scope has a graph of its own
     for traces, graph in graphs:
         assert all(load_graph(source, trace_id).nodes <= graph.nodes for trace_id in traces)
         assert len(graph) == len(set().union(*(load_graph(source, trace_id) for trace_id in traces)))

@@ -1,4 +1,4 @@
-"""What a memory held, how it changed, where a message went and by which ways."""
+"""The state of a memory, its changes, the slice of a message, and paths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def forgotten(story: list[OperationSpan]) -> EvolutionGraph:
     ("second", "held"),
     [(3, []), (4, [PARIS]), (23, [PARIS]), (24, [LISBON]), (50, [LISBON, TEA]), (61, [LISBON]), (None, [LISBON])],
 )
-def test_a_memory_holds_what_was_written_and_not_deleted(
+def test_a_memory_holds_records_that_were_written_and_not_deleted(
     story: list[OperationSpan], second: int | None, held: list[VersionKey]
 ) -> None:
     time = None if second is None else second * SECOND
@@ -80,7 +80,7 @@ def test_a_record_replaced_by_another_memory_is_not_held(
     elsewhere = span(6, 1, OpKind.UPDATE, at=60, scope=scope, inputs=previous, outputs=[output])
     graph, new = build_graph([*story, elsewhere]), VersionKey("memory:tea", elsewhere.origin)
     assert graph.state(ALICE, 50 * SECOND) == [LISBON, TEA]
-    goes_on = action == Action.UPDATE and not scope  # an operation of unknown owner works on the owner's record
+    goes_on = action == Action.UPDATE and not scope  # an operation without a scope changes the record of the owner
     assert graph.state(ALICE) == [LISBON, *([new] if goes_on else [])]
     (change,) = graph.diff(ALICE, 50 * SECOND)
     kind = ChangeKind.CHANGED if goes_on else ChangeKind.FORGOTTEN
@@ -182,7 +182,7 @@ def test_the_shortest_paths_are_found_within_the_limit() -> None:
 
 
 def diamonds(count: int) -> EvolutionGraph:
-    """Each piece feeds two, which feed one: the ways double with every step."""
+    """Each version feeds two versions, which feed one version: the number of paths doubles with every step."""
     spans = [span(1, 1, OpKind.CREATE, outputs=[put("state:0", "0")])]
     for n in range(1, count + 1):
         before = seen(f"state:{n - 1}", origin_of(1, 10 * n - 9))

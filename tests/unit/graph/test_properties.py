@@ -1,4 +1,4 @@
-"""What holds for every order, repetition and subset of the spans, and for spans made of noise."""
+"""Properties of graphs for every order, repetition and subset of the spans, and for random spans."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_every_query_ends_on_random_spans(seed: int) -> None:
         assert all(node in graph.descendants(other) for other in backwards if isinstance(other, VersionKey))
         assert all(node in graph.ancestors(other) for other in forwards if isinstance(other, VersionKey))
     for component in nx.strongly_connected_components(nx.DiGraph(supersedes)):
-        # Only replacements that the spans themselves name may go round; an inferred one never closes a circle.
+        # Named replacements may form a circle. An inferred replacement never closes a circle.
         inside = [(a, b, e) for a, b, e in graph.edges(component, data=True) if b in component and len(component) > 1]
         assert all(not e["inferred"] for _, _, e in inside if e["type"] == EdgeType.SUPERSEDES)
 
@@ -215,7 +215,7 @@ def test_the_hierarchy_answers_like_a_walk_from_parent_to_parent(seed: int) -> N
 
 
 def nested(rng: random.Random) -> list[OperationSpan]:
-    """Operations inside others, most of them in the last one, all unfinished; few are below spans that began later."""
+    """Nested operations without an end, most of them inside the operation before; a few parents begin later."""
     spans: list[OperationSpan] = []
     for number in range(1, 31):
         parent = number - 1 if rng.random() < 0.8 else rng.randrange(number)
@@ -250,7 +250,7 @@ def test_the_cost_of_nested_operations_is_not_quadratic(monkeypatch: pytest.Monk
 
 
 def test_queries_work_through_3000_nested_operations() -> None:
-    """What a step without inputs wrote came from the operation around it, however far."""
+    """The output of a step without inputs descends from the operation around the step, at any depth."""
     depth = 3000
     read = [put("message:m", "hi", role=Role.MESSAGE)]
     steps = (

@@ -46,7 +46,7 @@ def test_without_a_named_previous_the_write_before_is_replaced() -> None:
     ]
 
 
-def test_a_change_of_a_record_nobody_wrote_replaces_the_unknown_version() -> None:
+def test_a_change_of_a_record_without_a_writer_replaces_the_unknown_version() -> None:
     reader = span(1, 1, OpKind.RETRIEVE, at=0, scope=ALICE, inputs=[put("memory:r", "before", role=Role.HIT)])
     graph = build_graph([reader, change(2, at=9)])
     assert graph.history("memory:r") == [VersionKey("memory:r", "", ALICE), VersionKey("memory:r", origin_of(2, 1))]

@@ -71,7 +71,7 @@ class _Writer:
         # The tracer records an operation when its results are there.
         self._operations = sorted(graph.operations(), key=lambda span: (_end(span), span.seq or 0, span.origin))
         refs = sorted({node.ref for node in graph if isinstance(node, VersionKey)})
-        self._names = _unique_names(refs)
+        self._names = _names_of(refs)
         self._numbers = {version: n for ref in refs for n, version in enumerate(graph.versions(ref), 1)}
         self._roots: dict[str, VersionKey] = {}
         """Ref of a shared kind -> its first root with a content, else its first root."""
@@ -254,21 +254,13 @@ class _Writer:
         return self._names[version.ref]
 
 
-def _unique_names(refs: list[str]) -> dict[str, tuple[str, str, str]]:
-    """Return ref -> (class, name, category) by the conventions of the tracer; a name that is taken gets an apostrophe.
-
-    Refs as `memory:a%62` and `memory:ab` have the same id without percent encoding.
-    """
+def _names_of(refs: list[str]) -> dict[str, tuple[str, str, str]]:
+    """Return ref -> (class, name, category) by the conventions of the tracer."""
     names: dict[str, tuple[str, str, str]] = {}
-    taken: set[tuple[str, str]] = set()
     for ref in refs:
         kind, id = split_ref(ref)
         class_name, category = _CLASSES.get(kind, (kind, "variable"))
-        name = f"{MEMORY_PREFIX}{id}" if kind == RefKind.MEMORY else id
-        while (class_name, name) in taken:
-            name += "'"
-        taken.add((class_name, name))
-        names[ref] = class_name, name, category
+        names[ref] = class_name, f"{MEMORY_PREFIX}{id}" if kind == RefKind.MEMORY else id, category
     return names
 
 

@@ -52,7 +52,7 @@ POINTS: Points = {
     f"{_CORE}.storage.docstore.keyval_docstore": {
         "KVDocumentStore.add_documents": stores.add_documents,
         "KVDocumentStore.async_add_documents": stores.add_documents,
-        **_both("KVDocumentStore", {"delete_document": stores.delete_document, "delete_ref_doc": stores.delete}),
+        **_both("KVDocumentStore", {"delete_ref_doc": stores.delete}),
     },
     f"{_CORE}.postprocessor.types": _both("BaseNodePostprocessor", {"postprocess_nodes": retrieval.rerank}),
     f"{_CORE}.response_synthesizers.base": _both("BaseSynthesizer", {"synthesize": answers.synthesize}),

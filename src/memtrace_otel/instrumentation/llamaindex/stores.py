@@ -6,8 +6,8 @@ is a copy, not a new version.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 from opentelemetry.util.types import AttributeValue
 
@@ -65,22 +65,12 @@ def delete(call: Call) -> Step:
 
 
 def delete_nodes(call: Call) -> Step:
-    """`delete_nodes`, `adelete_nodes` of a vector store: the records with these ids, or the records that a filter
-    selects."""
+    """`delete_nodes`, `adelete_nodes` of a vector store: records by id or by a filter."""
     if not call.enter("store"):
         return
     arguments = call.arguments()
     ids = cast("list[object] | None", arguments.get("node_ids"))
-    yield from _delete_found(call) if ids is None or arguments.get("filters") else _delete_by_id(call, ids)
-
-
-def delete_document(call: Call) -> Step:
-    """`delete_document`, `adelete_document` of a document store."""
-    id, scope = str(call.arguments().get("doc_id")), call.patches.scope_of(call.instance)
-    known = (call.patches.ledger.find(scope, ref) for ref in (chunk_ref(id), document_ref(id)))
-    if not any(known) or not call.enter("store"):
-        return
-    yield from _delete_by_id(call, [id])
+    yield from _delete_by_filter(call) if ids is None or arguments.get("filters") else _delete_by_id(call, ids)
 
 
 def clear(call: Call) -> Step:
@@ -135,13 +125,13 @@ class Write:
 
 
 def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
-    """Tombstones for records that this process or a store in memory knows. A store with a name may hold records of
-    another process, so each id gets a tombstone."""
+    """Tombstones for records that this process has stored. A store with a name may hold records of another process, so
+    each id gets a tombstone."""
     scope, ledger = call.patches.scope_of(call.instance), call.patches.ledger
-    refs = {id: _ref_of(ledger, scope, id) for id in map(str, ids)}
-    named, held = store_name(call.instance) != type(call.instance).__name__, _in_memory(call.instance) or ()
-    known = {ref: ledger.find(scope, ref) for ref in refs.values()}
-    deleted = [known[ref] or Stored(ref, "", "") for id, ref in refs.items() if named or known[ref] or id in held]
+    refs = [_ref_of(ledger, scope, id) for id in map(str, ids)]
+    has_name = store_name(call.instance) != type(call.instance).__name__
+    known = {ref: ledger.find(scope, ref) for ref in refs}
+    deleted = [stored or Stored(ref, "", "") for ref, stored in known.items() if stored or has_name]
     operation = _open_delete(call, scope)
     yield
     if len(deleted) < len(refs):
@@ -149,29 +139,16 @@ def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
     _record_deleted(call, operation, deleted)
 
 
-def _delete_found(call: Call) -> Step:
-    """Tombstones for the records that a store in memory has deleted. Other stores do not return the deleted ids, so the
-    next write of any id is a new version."""
-    scope, ledger, held = call.patches.scope_of(call.instance), call.patches.ledger, _in_memory(call.instance)
-    operation, before = _open_delete(call, scope), list(held or ())
-    if held is None:
-        operation.mark(Incomplete.UNKNOWN_RECORD)
-        ledger.forget_contents(scope)  # also when the call fails: the server may have deleted records
+def _delete_by_filter(call: Call) -> Step:
+    """A store does not return the ids that a filter deleted, so the next write of any id is a new version."""
+    scope = call.patches.scope_of(call.instance)
+    _open_delete(call, scope).mark(Incomplete.UNKNOWN_RECORD)
+    call.patches.ledger.forget_contents(scope)  # also when the call fails: the store may have deleted records
     yield
-    if held is not None:
-        left = _in_memory(call.instance) or ()
-        refs = [_ref_of(ledger, scope, id) for id in before if id not in left]
-        _record_deleted(call, operation, [ledger.find(scope, ref) or Stored(ref, "", "") for ref in refs])
 
 
 def _ref_of(ledger: Ledger, scope: str, id: str) -> str:
     return document_ref(id) if ledger.find(scope, document_ref(id)) else chunk_ref(id)
-
-
-def _in_memory(store: Any) -> Collection[str] | None:
-    """The ids of the nodes in a `SimpleVectorStore`, None for another store."""
-    held = getattr(getattr(store, "data", None), "embedding_dict", None)
-    return cast("dict[str, object]", held) if isinstance(held, dict) else None
 
 
 def _open_delete(call: Call, scope: str) -> Operation:
