@@ -10,7 +10,18 @@ from enum import StrEnum
 
 from memtrace_otel.attribution.competing import competes
 from memtrace_otel.attribution.dates import Period, periods
-from memtrace_otel.attribution.text import Lexicon, abstains, first_statement, items, negated, numbers, polarity, terms
+from memtrace_otel.attribution.text import (
+    Lexicon,
+    abstains,
+    concluded,
+    first_statement,
+    items,
+    negated,
+    numbers,
+    polarity,
+    terms,
+    words,
+)
 
 CARRIED = 0.6
 """Share of a need's weight that a text must hold to carry it: clearly the greater part."""
@@ -26,6 +37,8 @@ _POLITE = re.compile(
     re.IGNORECASE,
 )
 _ASKS_VALUE = re.compile(r"^\W*(?:wh\w+|how)\b", re.IGNORECASE)
+_HEAD_END = re.compile(r"[.!;(\n]|\s[—–]\s")
+_MONTH = 31  # days
 _YES_NO_TERMS = terms("yes yeah yep true no nope false")
 
 
@@ -106,7 +119,7 @@ def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None, 
 def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool:
     """Return whether the given answer holds this piece."""
     if form is AnswerForm.POLAR:
-        return polarity(given) is not None and polarity(given) == polarity(need.text)
+        return polarity(concluded(given)) is not None and polarity(concluded(given)) == polarity(need.text)
     if abstains(given):
         return False
     if need.periods:
@@ -124,9 +137,10 @@ def same_answer(given: str, wish: Expectation) -> bool:
     if wish.form is AnswerForm.MISSING:
         return False
     if wish.form is AnswerForm.ABSTAIN:
-        return bool(given.strip()) and abstains(given)
+        return bool(given.strip()) and (abstains(given) or _denies_premise(concluded(given), wish))
     if abstains(given):
         return False
+    given = concluded(given)
     if wish.form is AnswerForm.POLAR:
         return _same_polarity(given, wish)
     if wish.form is AnswerForm.TIME and _same_times(periods(given), wish.needs[0].periods):
@@ -135,7 +149,26 @@ def same_answer(given: str, wish: Expectation) -> bool:
         return False
     whole = terms(wish.expected)
     wanted = whole - wish.question_terms or whole  # of "tea or coffee?" every word stands in the question
-    return wanted <= terms(given) and not competes(given, wish.question, wish.expected)
+    if not wanted <= terms(given):
+        return False
+    extended = len(wish.needs) > 1 and len(items(given)) > len(wish.needs)  # a longer list holds the list expected
+    return extended or _begins_with(given, wish) or not competes(given, wish.question, wish.expected)
+
+
+def _denies_premise(given: str, wish: Expectation) -> bool:
+    """Return whether the answer only denies what was asked: "She has no plans for the summer"."""
+    added = terms(first_statement(given)) - wish.question_terms - _YES_NO_TERMS
+    return negated(first_statement(given)) and len(added) <= 1 and not numbers(given)
+
+
+def _begins_with(given: str, wish: Expectation) -> bool:
+    """Return whether the answer is the expected answer with an addition that is no second value ("... by its author").
+
+    A list of one item is expected; more items are other values.
+    """
+    expected, said = words(wish.expected), words(first_statement(given))
+    more = said[len(expected) :]
+    return bool(expected) and said[: len(expected)] == expected and more[:1] == ["by"] and len(items(given)) == 1
 
 
 def _same_polarity(given: str, wish: Expectation) -> bool:
@@ -143,13 +176,19 @@ def _same_polarity(given: str, wish: Expectation) -> bool:
     if polarity(given) is None or polarity(given) != polarity(wish.expected):
         return False
     rest = terms(first_statement(wish.expected)) - wish.question_terms - _YES_NO_TERMS
-    if not rest or (not terms(given) - _YES_NO_TERMS and not _ASKS_VALUE.search(wish.question)):
+    bare = not terms(_HEAD_END.split(given, maxsplit=1)[0]) - _YES_NO_TERMS
+    if not rest or (bare and not _ASKS_VALUE.search(wish.question)):
         return True
     return rest <= terms(given) and not competes(given, wish.question, wish.expected)
 
 
 def _same_times(stated: Sequence[Period], wanted: Sequence[Period]) -> bool:
-    """Every time wanted is stated, and every time stated is wanted or holds one that is ("in May, on 4 May")."""
-    missed = any(not any(w.same(s) for s in stated) for w in wanted)
+    """Every time wanted is stated, a day at least by its week or month, and no other time is stated."""
+    missed = any(not any(w.same(s) or _coarser(s, w) for s in stated) for w in wanted)
     other = any(not any(w.same(s) or s.contains(w) for w in wanted) for s in stated)
     return bool(stated) and not missed and not other
+
+
+def _coarser(stated: Period, day: Period) -> bool:
+    """Return whether a day is stated by its week or month."""
+    return day.days == 1 and stated.contains(day) and stated.days <= _MONTH

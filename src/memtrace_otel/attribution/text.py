@@ -18,16 +18,25 @@ from memtrace_otel.attribution.vocabulary import (
     CONCLUDES,
     DERIVATIONS,
     INFLECTIONS,
+    MULTIPLIERS,
     NEGATION,
     NUMBER_WORDS,
     SENTENCE_END,
     SEPARATORS,
     STOP_WORDS,
+    SYMBOLS,
+    TENS,
+    UNITS,
     YES,
     YES_NO,
 )
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?", re.UNICODE)
+_SYMBOLS = str.maketrans(SYMBOLS)
+_CLOCK = re.compile(r"\b(1[0-2]|0?[1-9])(?::([0-5]\d))? ?([ap])\.?m\b")
+_SPACED_GROUPS = re.compile(r"(?<![\d.,:])[1-9]\d{0,2}(?:[ '’]\d{3})+(?![\d:])")
+_GROUPS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:\.\d{3})+)")
+_DECIMAL = re.compile(r"(\d+|[1-9]\d{0,2}(?:,\d{3})+(?=\.)|[1-9]\d{0,2}(?:\.\d{3})+(?=,))[.,](\d+)")
 _NAME = re.compile(r"[^\W\d_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\uac00-\ud7af]")
 
@@ -35,12 +44,54 @@ _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\u
 def words(text: str) -> list[str]:
     """Return the normalised words of the text in order; numbers as digits, unspaced scripts as character pairs."""
     result: list[str] = []
-    for match in _WORD.finditer(unicodedata.normalize("NFKC", text).casefold()):
+    text = unicodedata.normalize("NFKC", text).casefold().translate(_SYMBOLS)
+    text = _SPACED_GROUPS.sub(lambda number: re.sub(r"\D", "", number[0]), _CLOCK.sub(_on_24_hours, text))
+    for match in _WORD.finditer(text):
         word = match[0].replace("’", "'").removesuffix("'s").removesuffix("n't")
         if _UNSPACED.search(word):
             result.extend(word[i : i + 2] for i in range(max(len(word) - 1, 1)))
         elif word:
-            result.append(NUMBER_WORDS.get(word, word.replace(",", "") if word[0].isdigit() else word))
+            result.append(_number(word) if word[0].isdigit() else UNITS.get(word, word))
+    return _spelled_numbers(result)
+
+
+def _on_24_hours(clock: re.Match[str]) -> str:
+    """Return "6:40 pm" as "18:40"."""
+    hour = int(clock[1]) % 12 + 12 * (clock[3] == "p")
+    return f"{hour}:{clock[2] or '00'}"
+
+
+def _number(digits: str) -> str:
+    """Return a number without separators of groups and with a point for decimals: 3,200 = 3.200 = 3200, 3,50 = 3.5.
+
+    Three digits after a single separator are a group, except after a zero.
+    """
+    if _GROUPS.fullmatch(digits):
+        return re.sub(r"[.,]", "", digits)
+    if decimal := _DECIMAL.fullmatch(digits):
+        whole, fraction = re.sub(r"[.,]", "", decimal[1]), decimal[2].rstrip("0")
+        return f"{whole}.{fraction}" if fraction else whole
+    return digits.removeprefix("0") if ":" in digits and digits[:2] != "0:" else digits
+
+
+def _spelled_numbers(given: list[str]) -> list[str]:
+    """Return the words with spelled numbers as digits: "three thousand two hundred" is 3200, "twenty five" is 25."""
+    result: list[str] = []
+    last = ""  # the last word that was part of a spelled number
+    for word in given:
+        known = result[-1] if result and result[-1].isdigit() else ""
+        if word in MULTIPLIERS and known:
+            below = int(known) % 1000 if word == "hundred" else int(known)  # in 3 thousand 2 hundred, the 2 alone
+            result[-1] = str(int(known) - below + below * MULTIPLIERS[word])
+        elif (value := NUMBER_WORDS.get(word, TENS.get(word))) is not None:
+            follows = (last in TENS and 0 < value < 10) or (last in MULTIPLIERS and value < MULTIPLIERS[last])
+            if known and follows:
+                result[-1] = str(int(known) + value)
+            else:
+                result.append(str(value))
+        else:
+            result.append(word)
+        last = word
     return result
 
 
@@ -76,14 +127,18 @@ def first_statement(text: str) -> str:
     return next((part for part in SENTENCE_END.split(text) if terms(part) or polarity(part) is not None), text)
 
 
+def concluded(text: str) -> str:
+    """Return the part of an answer after its last "Answer:" or "The answer is:", the whole answer without one."""
+    conclusion = CONCLUDES.match(text)
+    return conclusion[1] if conclusion else text
+
+
 def abstains(text: str) -> bool:
     """Return whether an answer says that it does not know, or says nothing.
 
     What it says first decides ("Not mentioned. The closest is ..."), an explicit "Answer: ..." before that.
     """
-    concluded = CONCLUDES.search(text)
-    said = concluded[1] if concluded else text
-    parts = (part for line in said.splitlines() for part in SENTENCE_END.split(line))
+    parts = (part for line in concluded(text).splitlines() for part in SENTENCE_END.split(line))
     first = next((part for part in parts if terms(part) or ABSTAINS.search(part)), "")
     return not text.strip() or ABSTAINS.search(first) is not None
 

@@ -15,16 +15,29 @@ please quick question remember remind recall tell now currently days
 """
 STOP_WORDS = frozenset(_STOP.split())
 
-_UNITS = "zero one two three four five six seven eight nine ten eleven twelve"
-NUMBER_WORDS = {word: str(number) for number, word in enumerate(_UNITS.split())} | {
-    "fifteen": "15",
-    "fourteen": "14",
-    "twenty": "20",
-    "thirty": "30",
-    "forty": "40",
-    "fifty": "50",
-    "once": "1",
-    "twice": "2",
+_SMALL = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+seventeen eighteen nineteen"""
+NUMBER_WORDS = {word: number for number, word in enumerate(_SMALL.split())} | {"once": 1, "twice": 2}
+_TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety"
+TENS = {word: 10 * number for number, word in enumerate(_TENS.split()) if number > 1}
+MULTIPLIERS = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
+SYMBOLS = {"€": " euro ", "$": " dollar ", "£": " pound ", "¥": " yen ", "%": " percent "}
+UNITS = {
+    "eur": "euro",
+    "usd": "dollar",
+    "gbp": "pound",
+    "jpy": "yen",
+    "km": "kilometer",
+    "kms": "kilometer",
+    "kilometre": "kilometer",
+    "kilometres": "kilometer",
+    "kg": "kilogram",
+    "kilo": "kilogram",
+    "kilos": "kilogram",
+    "min": "minute",
+    "mins": "minute",
+    "hr": "hour",
+    "hrs": "hour",
 }
 
 INFLECTIONS = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("edly", ""), ("ied", "y"), ("ed", ""), ("ly", ""), ("s", ""))
@@ -46,15 +59,26 @@ ABSTAINS = re.compile(
     rf"\b(?:not (?:{_NOT_THERE})|unknown|n/?a|unanswerable|unable to|never (?:mentioned|told|said)|idk"
     rf"|no (?:specific |direct |explicit |relevant )?(?:{_NOTHING})"
     rf"|(?:do|does|did|is|are|was|were|has|have|can|could)(?:n['’]t| not) (?:{_NOT_DONE})"
-    r"|cannot (?:be )?(?:determine|answer|tell|find)\w*)\b",
+    rf"|(?:is|are|was|were) not (?:in|among|part of) (?:the |my |your |any )?(?:{_NOTHING}|notes|context)"
+    r"|cannot (?:be )?(?:determine|answer|tell|find)\w*"
+    r"|weiß (?:ich )?(?:es |das )?nicht|nicht bekannt|keine (?:angaben?|informationen?)|ne sais pas|aucune information"
+    r"|no (?:lo )?sé|no tengo (?:esa )?información|non lo so)\b"
+    r"|不知道|没有(?:提到|提供|告诉|说过|相关|信息)|わかりません|모르",
     re.IGNORECASE,
 )
-CONCLUDES = re.compile(r"\banswer(?: is)?:\s*(\S.*)", re.IGNORECASE | re.DOTALL)
+CONCLUDES = re.compile(r".*\banswer(?: is)?:\s*(\S.*)", re.IGNORECASE | re.DOTALL)
+"""The part after the last "Answer:"."""
 
-YES_NO = re.compile(r"^\s*(yes|no|yeah|yep|nope|true|false)\b", re.IGNORECASE)
-YES = frozenset({"yes", "yeah", "yep", "true"})
+YES_NO = re.compile(
+    r"^\W*(?:(?:most |very |quite )?(?:likely|probably|possibly),? )?"
+    r"(yes|no|yeah|yep|nope|true|false|ja|nein|oui|non|sí|是的?|不是?|没有|有)(?![^\W\d_a-z]|[a-z])",
+    re.IGNORECASE,
+)
+YES = frozenset({"yes", "yeah", "yep", "true", "ja", "oui", "sí", "是", "是的", "有"})
 
 SEPARATORS = re.compile(
-    r"[,;\n•]|\band\b|\bas well as\b|\bor\b|&|^[ \t]{0,20}(?:[-*]|\d{1,6}[.)])\s", re.IGNORECASE | re.MULTILINE
+    r"(?<!\d),|,(?!\d)|[;\n•、，；]|\b(?:und|oder|et|ou|y)\b"
+    r"|\band\b|\bas well as\b|\bor\b|&|^[ \t]{0,20}(?:[-*]|\d{1,6}[.)])\s",
+    re.IGNORECASE | re.MULTILINE,
 )
-SENTENCE_END = re.compile(r"(?<=[^\W\d_]{3}[.!?])\s+|\s[—–]\s")
+SENTENCE_END = re.compile(r"(?<=[^\W\d_]{3}[.!?])\s+|(?<=[。！？])|\s[—–]\s")

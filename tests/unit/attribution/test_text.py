@@ -28,8 +28,19 @@ def test_inflection_and_stop_words_do_not_matter() -> None:
     assert terms("the importance of it") == terms("important")
 
 
-def test_numbers_as_words_and_digits_are_one() -> None:
-    assert numbers("two cats, 14 fish and 1,200 bees") == {"2", "14", "1200"}
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("two cats, 14 fish and 1,200 bees", {"2", "14", "1200"}),
+        ("3,200 euros or 3.200 EUR or 3 200 € or three thousand two hundred euros", {"3200"}),
+        ("EUR 3,200.50 or 3.200,50 €", {"3200.5"}),
+        ("twenty-five, one hundred twenty, 0.125", {"25", "120", "0.125"}),
+        ("6:40 pm or 18:40", {"18:40"}),
+        ("06:40 or 6:40 a.m.", {"6:40"}),
+    ],
+)
+def test_one_number_in_several_forms(text: str, found: set[str]) -> None:
+    assert numbers(text) == found
 
 
 def test_scripts_without_spaces_compare_by_pairs() -> None:
@@ -50,6 +61,9 @@ def test_accented_words_are_words() -> None:
         "There is no information about that.",
         "The memories do not mention a dog. The closest is a cat.",
         "I looked at every memory. Answer: not mentioned",
+        "The answer is not in the memories.",
+        "Das weiß ich nicht.",
+        "我不知道。",
     ],
 )
 def test_abstains(text: str) -> None:
@@ -64,7 +78,9 @@ def test_does_not_abstain(text: str) -> None:
 def test_polarity_and_negation() -> None:
     assert polarity("Yes, she did") is True
     assert polarity("no.") is False
-    assert polarity("Yesterday") is None
+    assert polarity("Likely no; she paints") is False
+    assert polarity("Ja, gern") is True
+    assert polarity("Yesterday") is polarity("Noch nicht") is None
     assert negated("She doesn't eat meat")
     assert not negated("She eats nothingness cake".replace("nothingness", "carrot"))
 
@@ -73,6 +89,7 @@ def test_items_of_a_list() -> None:
     assert items("cello, accordion and harp") == ["cello", "accordion", "harp"]
     assert items("- tea\n- coffee") == ["tea", "coffee"]
     assert items("Birch Lane") == ["Birch Lane"]
+    assert items("3,200 euros, Tee und Kuchen、茶") == ["3,200 euros", "Tee", "Kuchen", "茶"]
 
 
 def test_a_name_begins_several_texts_and_is_always_capitalised() -> None:
