@@ -12,7 +12,7 @@ from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need,
 from memtrace_otel.attribution.lineage import Lineage, Version
 from memtrace_otel.attribution.search_results import Hit, search_results
 from memtrace_otel.attribution.source_messages import Source, sources_of
-from memtrace_otel.attribution.text import abstains, numbers, terms
+from memtrace_otel.attribution.text import abstains, numbers, script, terms
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import Failure, OperationSpan, content_digest, ref_kind
 from memtrace_otel.semconv import Action, RefKind, Role
@@ -22,6 +22,7 @@ _UNSOURCED = 0.5  # without a source message to compare with, a text must share 
 _TOLD = 0.5  # a piece of which less was ever said is not searched by its few common words
 _HELD = 1 / 4
 _EMPTY = content_digest("")
+REDACTED_MARK = "[redacted: "
 _BESIDE = frozenset({Role.CANDIDATE, Role.HISTORY})  # a candidate or an earlier message feeds no search and no answer
 
 
@@ -49,6 +50,8 @@ class Life:
     version. The records named above may still carry the piece."""
     guessed: bool = False
     """The messages are only those closest to the question: neither evidence nor words name them."""
+    translated: bool = False
+    """The records are in another script than the messages: identity alone tells that they carry the piece."""
 
     @property
     def furthest(self) -> int:
@@ -207,6 +210,42 @@ class Evidence:
 
     # --- the walk ------------------------------------------------------------------------------------------------
     @cached_property
+    def redacted(self) -> Source | None:
+        """The message closest to the question, if redaction took a part of it that no fact or record repeats.
+
+        None when a message is known to hold a piece of the answer.
+        """
+        if any(self.tellers(need) for need in self.wish.needs):
+            return None
+        for source in self.named or self._nearest():
+            taken = (v.content for v in (*source.facts, *source.written))
+            if REDACTED_MARK in source.message.content and not any(REDACTED_MARK in text for text in taken):
+                return source
+        return None
+
+    @cached_property
+    def of_another_owner(self) -> Hit | None:
+        """The hit behind the given answer, if the right answer is to abstain and the search read several owners."""
+        if self.wish.form is not AnswerForm.ABSTAIN or self.abstained:
+            return None
+        given = expectation(self.wish.question, self.failure.answer)
+        behind = (
+            hit
+            for hit in self.results.hits
+            if given.needs and all(self.compare.supports(hit.content, need, hit.day) for need in given.needs)
+        )
+        return next((hit for hit in behind if self._read_several_owners(hit)), None)
+
+    def _read_several_owners(self, hit: Hit) -> bool:
+        """Return whether one search that read the record of the hit also read records of another scope."""
+        for search in self.results.searches:
+            writers = (self.lineage.span(version.origin) for _, version in self.lineage.reads(search))
+            scopes = {self.lineage.scope(writer) for writer in writers if writer is not None} - {""}
+            if len(scopes) > 1 and any(variable.ref == hit.ref for variable in search.inputs):
+                return True
+        return False
+
+    @cached_property
     def lives(self) -> tuple[Life, ...]:
         """The life of each needed piece; one life by identity without contents."""
         if self.wish.form in (AnswerForm.MISSING, AnswerForm.ABSTAIN) or not self.readable:
@@ -294,8 +333,15 @@ class Evidence:
         bar_own = _OWN * max((self.compare.about(v.content) for v in taken), default=0.0)
         bar = AS_MUCH_ABOUT * max((self.compare.about(s.message.content) for s in sources), default=_UNSOURCED)
 
+        spoken = script(need.text) if any(script(s.message.content) == script(need.text) for s in sources) else ""
+
+        def translated(item: Version | Hit) -> bool:
+            return bool(spoken) and self.record(item) in own and script(item.content) not in (spoken, "")
+
         def carrying(item: Version | Hit) -> bool:
             taken_here = self.record(item) in own
+            if translated(item):
+                return True
             if not self.compare.supports(item.content, need, item.day, undated=taken_here) or self.compare.of_another(
                 item.content
             ):
@@ -313,6 +359,7 @@ class Evidence:
             surviving=tuple(v for v in versions if v.key in last),
             returned=tuple(hit for hit in self.results.hits if carrying(hit)),
             answered=answered(self.failure.answer, expected, self.wish.form, self.compare.lexicon),
+            translated=any(translated(v) for v in versions),
         )
 
     def _sources_of(self, need: Need) -> tuple[Source, ...]:

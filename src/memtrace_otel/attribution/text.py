@@ -32,6 +32,7 @@ from memtrace_otel.attribution.vocabulary import (
 )
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?", re.UNICODE)
+_SCRIPT_WITHIN = 200  # characters
 _SYMBOLS = str.maketrans(SYMBOLS)
 _CLOCK = re.compile(r"\b(1[0-2]|0?[1-9])(?::([0-5]\d))? ?([ap])\.?m\b")
 _SPACED_GROUPS = re.compile(r"(?<![\d.,:])[1-9]\d{0,2}(?:[ '’]\d{3})+(?![\d:])")
@@ -120,6 +121,13 @@ def terms(text: str) -> frozenset[str]:
 def numbers(text: str) -> frozenset[str]:
     """Return the numbers named in the text, as digits."""
     return frozenset(word for word in words(text) if word[0].isdigit())
+
+
+def script(text: str) -> str:
+    """Return the script of most letters of the text, as Unicode names it ("LATIN", "CJK"); '' without letters."""
+    letters = [char for char in text[:_SCRIPT_WITHIN] if char.isalpha()]
+    counted = Counter(unicodedata.name(char, "").partition(" ")[0] for char in letters)
+    return max(counted, key=lambda name: (counted[name], name), default="")
 
 
 def first_statement(text: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from memtrace_otel.semconv import FailureType
 
-from .program import Program
+from .program import ANN, BOB, Program
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,31 @@ def test_an_answer_that_nobody_told_is_wrongly_expected() -> None:
     program = Program()
     hits = program.tell("I live in Lisbon.", "Lives in Lisbon")
     assert program.ask("Where do I live?", "Lisbon", *hits, expected="Porto").failure_type == FailureType.ANNOTATION
+
+
+def test_a_redacted_part_of_the_message_makes_the_verdict_incomplete() -> None:
+    program = Program()
+    hits = program.tell("The wifi is called Heron, password: [redacted: password]", "The wifi is called Heron")
+    verdict = program.ask("What is the wifi password?", "It is called Heron.", *hits, expected="blue-otter-77")
+    assert (verdict.failure_type, verdict.complete) == (FailureType.EXTRACTION, False)
+    assert "redacted" in verdict.reason
+    assert "MEMTRACE_REDACT" in verdict.advice
+
+
+def test_a_record_in_another_script_may_hold_the_answer() -> None:
+    program = Program()
+    program.tell("我对花生过敏，请记住。", "User is allergic to peanuts")
+    verdict = program.ask("我对什么食物过敏？", "我不知道。", expected="花生")
+    assert (verdict.failure_type, verdict.complete) == (FailureType.RETRIEVAL, False)
+    assert verdict.confidence < 0.6
+    assert "another script" in verdict.reason
+
+
+@pytest.mark.parametrize("mixed", [True, False], ids=["records of two users", "records of one user"])
+def test_the_record_of_another_user_is_a_failure_of_the_search(mixed: bool) -> None:
+    program = Program()
+    hits = program.tell("My wife's birthday is 3 March.", "The wife's birthday is 3 March", scope=BOB)
+    hits += program.tell("I like orchids.", "Likes orchids", scope=ANN if mixed else BOB)
+    verdict = program.ask("When is my wife's birthday?", "3 March", *hits, expected="You have not told me.", scope=BOB)
+    assert verdict.failure_type == (FailureType.RETRIEVAL if mixed else FailureType.ANNOTATION)
+    assert ("another user" in verdict.reason) == mixed

@@ -23,7 +23,7 @@ def annotation(evidence: Evidence) -> Finding | None:
     wish = evidence.wish
     if wish.form in (AnswerForm.MISSING, AnswerForm.POLAR) or wish.inference or not evidence.readable:
         return None
-    if evidence.abstained:
+    if evidence.abstained or evidence.redacted or evidence.of_another_owner:
         return None
     source = _supporting(evidence, expectation(wish.question, evidence.failure.answer))
     if source is None or any(evidence.tellers(evidence.decisive(need)) for need in wish.needs):

@@ -17,10 +17,13 @@ from memtrace_otel.attribution.rules.finding import (
 from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
+from memtrace_otel.settings import REDACT_KEYS, REDACT_PATTERNS
 
 
 def extraction(evidence: Evidence) -> Finding | None:
     """Blame the extraction of the source turn when a needed piece was told and never became a fact or a record."""
+    if evidence.missing and (hidden := evidence.redacted) is not None:
+        return _redacted(hidden)
     for life in evidence.missing:
         if life.furthest > 1:
             continue
@@ -36,6 +39,21 @@ def extraction(evidence: Evidence) -> Finding | None:
                 failure_type=FailureType.EXTRACTION, operation=None, variable="", strength=WEAK, reason=reason
             )
     return None
+
+
+def _redacted(source: Source) -> Finding:
+    """A part of the message is hidden by redaction: whether the part was the answer cannot be told."""
+    message = source.message
+    return Finding(
+        failure_type=FailureType.EXTRACTION,
+        operation=source.extraction,
+        variable=message.ref,
+        strength=WEAK,
+        reason=f"{quoted(message.content)} is nearest to the question and redacted; no record repeats that part.",
+        advice=f"Compare the message itself with its records, or change {REDACT_KEYS.env} or {REDACT_PATTERNS.env}.",
+        steps=(Step("message", message.ref, message.span.origin, message.content),),
+        proven=False,
+    )
 
 
 def _finding(life: Life, source: Source) -> Finding:

@@ -34,6 +34,8 @@ class Finding:
 
 def strength_of(life: Life) -> float:
     """Return the strength by words and identity, by named evidence, or by similarity to the question."""
+    if life.translated:
+        return POSSIBLE
     return CERTAIN if life.need else WEAK if life.guessed or life.overwritten else POSSIBLE
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.lineage import Version
-from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, excerpt, path, strength_of, wanted
+from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, excerpt, path, quoted, strength_of, wanted
 from memtrace_otel.attribution.rules.missed import missed
+from memtrace_otel.attribution.search_results import Hit
 from memtrace_otel.model import Step, ref_kind
 from memtrace_otel.semconv import FailureType, Incomplete, RefKind
 
 
 def retrieval(evidence: Evidence) -> Finding | None:
     """Blame the search of this question that should have returned the surviving record, or the step that dropped it."""
+    if (hit := evidence.of_another_owner) is not None:
+        return _of_another_owner(evidence, hit)
     for life in evidence.missing or _refuting(evidence):
         if life.returned or not life.surviving:
             continue
@@ -21,6 +24,7 @@ def retrieval(evidence: Evidence) -> Finding | None:
         held = f" {excerpt(record.content, life)}" if record.content else ""
         held += f" with {wanted(life)}" if life.guessed else ""
         reason = f"The record{held} was in the store when the question came and {how}."
+        reason += " The record is in another script than the message." if life.translated else ""
         strength = strength_of(life) if evidence.results.searches else _unasked(evidence, life)
         step = Step("not_retrieved", record.ref, operation.origin)
         return Finding(
@@ -31,9 +35,28 @@ def retrieval(evidence: Evidence) -> Finding | None:
             reason=reason,
             advice=advice,
             steps=path(life, step, record=record),
-            proven=not evidence.everywhere,
+            proven=not evidence.everywhere and not life.translated,
         )
     return None
+
+
+def _of_another_owner(evidence: Evidence, hit: Hit) -> Finding:
+    """Blame the search that read the records of several users for a user who told nothing about the question."""
+    searches = (span for span in evidence.results.searches if any(v.ref == hit.ref for v in span.inputs))
+    search = next(searches, hit.reader)
+    reason = (
+        f"The search read records of several users. The answer comes from {quoted(hit.content)}, "
+        "which belongs to another user if the expected answer is right."
+    )
+    return Finding(
+        failure_type=FailureType.RETRIEVAL,
+        operation=search,
+        variable=hit.ref,
+        strength=LIKELY,
+        reason=reason,
+        advice="Filter the search by the user who asks.",
+        steps=(Step("hit", hit.ref, search.origin, hit.content),),
+    )
 
 
 def _unasked(evidence: Evidence, life: Life) -> float:
