@@ -223,6 +223,9 @@ class Misread(_InResponse):
 
     code, manner = "A2", "misread"
 
+    def plant(self, story: Story, rng: Random) -> Story:
+        return super().plant(replace(story, neighbours=(rng.choice(story.neighbours),)), rng)
+
 
 class WrongForm(_InResponse):
     """The model gives the value in a wrong form: a digit, a unit, a day or an item of a list is wrong."""

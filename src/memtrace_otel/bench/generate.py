@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from memtrace_otel.bench import real_mem0
 from memtrace_otel.bench.faults import CODES, Fault, Place, Step, Two, fault_of
 from memtrace_otel.bench.memtracebench import graph_files, read_annotations
 from memtrace_otel.bench.simulated import Run, Shape, System
@@ -32,11 +33,12 @@ from memtrace_otel.version import __version__
 
 FORMAT = 1
 MANIFEST, SPANS, TRUTH = "manifest.json", "spans", "truth"
-SYSTEMS = ("spans",)
+SYSTEMS = ("spans", "mem0")
 _ATTEMPTS = 40
 _CHUNK = 8
 """Cases that a process takes at once."""
 Progress = Callable[[int, int], None]
+Execute = Callable[[Story], Run]
 
 
 class BenchError(ValueError):
@@ -49,7 +51,7 @@ class Plan:
 
     seed: int
     cases: int
-    systems: tuple[str, ...] = SYSTEMS
+    systems: tuple[str, ...] = SYSTEMS[:1]
     faults: tuple[str, ...] = CODES
     messages: tuple[int, int] = (20, 60)
 
@@ -59,6 +61,7 @@ class Plan:
             (system, code, wording)
             for system in self.systems
             for code in self.faults
+            if system != "mem0" or code not in real_mem0.UNSUPPORTED
             for wording in sorted(fault_of(code, Random(0)).wordings)
         ]
 
@@ -91,20 +94,27 @@ def make_case(plan: Plan, number: int) -> Case:
     for attempt in range(_ATTEMPTS):
         seed = f"{plan.seed}/{number}/{attempt}"
         rng = Random(seed)
-        fault, shape = fault_of(code, rng), _shape(code, rng)
+        fault, shape = fault_of(code, rng), Shape.ADDITIVE if system == "mem0" else _shape(code, rng)
         low, high = plan.messages
         length = round(math.exp(rng.uniform(math.log(low), math.log(high))))
-        story = make_story(rng, length, wording, correction=_correction(fault, shape), slip=fault.needs_slip)
+        story = make_story(rng, length, wording, correction=_correction(system, fault, shape), slip=fault.needs_slip)
+        if system == "mem0" and story.language != "en":  # the embedding of the scripted model knows English words
+            continue
         faulty = fault.plant(story, rng)
-        clean, run = System(story, shape, seed).run(), System(faulty, shape, seed).run()
-        if reason := _refused(story, fault, shape, seed, clean, run):
+        execute = _executing(system, shape, seed)
+        clean = execute(story)
+        if not (clean.right and clean.judged_right):
+            rejected["wrong without the fault"] += 1
+            continue
+        run = execute(faulty)
+        if reason := _refused(story, fault, execute, seed, clean, run):
             rejected[reason] += 1
             continue
         truth = {
             "case": case_id(plan.seed, number),
             "file": case_id(plan.seed, number),
             "number": number,
-            "system": f"{system}/{shape}",
+            "system": f"{system}/{shape}" if system == "spans" else system,
             "fault": code,
             **_verdict(story, fault, run),
             "answer": run.answering,
@@ -128,17 +138,22 @@ def _shape(code: str, rng: Random) -> Shape:
     return Shape.DECIDING if code == "U3" else shape
 
 
-def _correction(fault: Fault, shape: Shape) -> bool | None:
+def _correction(system: str, fault: Fault, shape: Shape) -> bool | None:
     first = fault.first if isinstance(fault, Two) else fault
-    if shape is Shape.ADDITIVE and first.step is Step.EXTRACT:
+    if system == "mem0" or (shape is Shape.ADDITIVE and first.step is Step.EXTRACT):
         return False  # there, the application corrects without an extraction
     return first.needs_correction
 
 
-def _refused(story: Story, fault: Fault, shape: Shape, seed: str, clean: Run, run: Run) -> str:
+def _executing(system: str, shape: Shape, seed: str) -> Execute:
+    """Return the function that runs a story on a system."""
+    if system == "mem0":
+        return lambda story: real_mem0.execute(story, seed)
+    return lambda story: System(story, shape, seed).run()
+
+
+def _refused(story: Story, fault: Fault, execute: Execute, seed: str, clean: Run, run: Run) -> str:
     """Return why a case is not admitted, '' for an admitted one."""
-    if not (clean.right and clean.judged_right):
-        return "wrong without the fault"
     if clean.second_path:
         return "another record answers, too"
     if run.right != fault.answer_is_right:
@@ -147,7 +162,7 @@ def _refused(story: Story, fault: Fault, shape: Shape, seed: str, clean: Run, ru
         return "the judge does not notice"
     if isinstance(fault, Two):
         for one in (fault.first, fault.second):
-            if System(one.plant(story, Random(seed)), shape, seed).run().right:
+            if execute(one.plant(story, Random(seed))).right:
                 return "one of two faults is harmless"
     return ""
 
@@ -177,6 +192,8 @@ def generate(
 
     Raises BenchError for a directory that holds something else, or cases of another plan.
     """
+    if "mem0" in plan.systems:
+        real_mem0.check_installed()
     _claim(plan, directory)
     known = {path.stem for path in (directory / TRUTH).glob("*.json")}
     missing = [number for number in range(plan.cases) if case_id(plan.seed, number) not in known]

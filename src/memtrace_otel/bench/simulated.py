@@ -10,7 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from math import log, sqrt
 from random import Random
@@ -131,12 +131,11 @@ class Store:
 
 
 @dataclass(slots=True)
-class _Script:
-    """The scripted answering model."""
+class Answering:
+    """The scripted answering model: the story, and the texts of its prompt."""
 
     story: Story
-    rng: Random
-    texts: list[str] = field(default_factory=list[str])
+    texts: list[str]
 
     def value(self) -> Value | None:
         """Return the value in the first text that tells one."""
@@ -147,12 +146,13 @@ class _Script:
         return None
 
     def answer(self) -> str:
+        """Return the answer, with its opening."""
         story, manner, value = self.story, self.story.asking.manner, self.value()
-        if value is None or manner == "ignored" or story.asking.question == story.texts["unasked"]:
-            return story.texts["unknown"]
-        if manner == "misread":
-            return story.says(self.rng.choice(story.neighbours))
-        return story.texts["reply"].replace("{v}", value.slip) if manner == "slip" else story.says(value)
+        told = story.texts["unknown"]
+        if value is not None and manner != "ignored" and story.asking.question != story.texts["unasked"]:
+            told = story.says(story.neighbours[0] if manner == "misread" else value)
+            told = story.texts["reply"].replace("{v}", value.slip) if manner == "slip" else told
+        return story.texts["opening"] + told
 
 
 class System:
@@ -365,17 +365,13 @@ class System:
             assemble.wrote(f"{RefKind.CONTEXT}:{assemble.span_id}", "\n".join(texts), Action.DERIVE, Role.CONTEXT)
             feeding = assemble.close().origin
             self._mark(Step.ASSEMBLE, -1, assemble)
-        script = _Script(story, self.rng, texts)
-        answer = story.texts["opening"] + script.answer()
+        answer = Answering(story, texts).answer()
         whole = [record for record in reached if record.text in texts]
         respond = self._chat(root, asking.question, "\n".join(f"- {text}" for text in texts), whole, _ANSWER,
                              self.scopes[0] if asking.searches else "", feeding)  # fmt: skip
         respond.wrote(f"{RefKind.ANSWER}:{respond.span_id}", answer, Action.DERIVE, Role.ANSWER)
         self._mark(Step.RESPOND, -1, respond.close())
-        unknown = asking.question == story.texts["unasked"]
-        right = answer.endswith(story.texts["unknown"] if unknown else story.says(story.value))
-        accepted = {story.value.answer, story.value.paraphrase, story.texts["unknown"] if unknown else ""}
-        judged = right and asking.expected in accepted if asking.judged is None else asking.judged
+        right, judged = story.is_right(answer), story.judges(answer)
         self._judge(root, query, respond, answer, judged)
         root.close()
         carriers = [r.key for r in self.store.records.values() if any(

@@ -132,6 +132,21 @@ class Story:
         """Return the sentence that answers with `value`."""
         return self.texts["reply"].replace("{v}", value.answer)
 
+    def is_right(self, answer: str) -> bool:
+        """Return whether an answer is right, whatever is expected."""
+        return answer.endswith(self.texts["unknown"] if self._unasked else self.says(self.value))
+
+    def judges(self, answer: str) -> bool:
+        """Return what the judge says of an answer."""
+        if self.asking.judged is not None:
+            return self.asking.judged
+        accepted = {self.value.answer, self.value.paraphrase, self.texts["unknown"] if self._unasked else ""}
+        return self.is_right(answer) and self.asking.expected in accepted
+
+    @property
+    def _unasked(self) -> bool:
+        return self.asking.question == self.texts["unasked"]
+
 
 @cache
 def vocabulary(language: str) -> Mapping[str, Any]:

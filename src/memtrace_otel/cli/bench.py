@@ -105,12 +105,13 @@ def generate(
     recorded, `truth/` what was planted; no label is in the spans.
     """
     from memtrace_otel.bench.generate import BenchError, Plan, generate
+    from memtrace_otel.bench.real_mem0 import MissingPackageError
 
     try:
         with progress_bar("generate") as progress:
             plan = Plan(seed, cases, systems, faults, messages)
             written = generate(plan, directory, processes=processes, progress=progress)
-    except BenchError as error:
+    except (BenchError, MissingPackageError) as error:
         fail(str(error))
     click.echo(f"{written} new cases in {directory}")
 

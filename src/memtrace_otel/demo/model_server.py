@@ -16,11 +16,11 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from memtrace_otel.demo.embedding import embed
 from memtrace_otel.demo.model import Journal, ScriptedModel, UnknownRequest
@@ -31,14 +31,23 @@ _MAX_BODY = 1 << 22
 _STORY_TIME = 1_772_409_600  # 2 March 2026: replies carry no clock of their own
 
 
+class ChatModel(Protocol):
+    """A model that replies to chat requests."""
+
+    def reply(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Return the content of the assistant message that follows `messages`."""
+        ...
+
+
 class ModelServer(ThreadingHTTPServer):
-    """Serves a scripted model on a free loopback port."""
+    """Serves a scripted model on a free loopback port. A text of `aliases` is embedded as another text."""
 
     request_queue_size = 128
     daemon_threads = True
 
-    def __init__(self, model: ScriptedModel) -> None:
+    def __init__(self, model: ChatModel, aliases: Mapping[str, str] | None = None) -> None:
         self.model = model
+        self.aliases = aliases or {}
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -48,9 +57,9 @@ class ModelServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(model: ScriptedModel) -> Generator[ModelServer]:
-    """Serve `model` from a thread of this process while the context lasts."""
-    with ModelServer(model) as server:
+def serving(model: ChatModel, aliases: Mapping[str, str] | None = None) -> Generator[ModelServer]:
+    """Serve `model` from a thread of this process while the context lasts; see `ModelServer.aliases`."""
+    with ModelServer(model, aliases) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield server
@@ -73,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
                     200, _completion(request, cast(ModelServer, self.server).model.reply(request["messages"]))
                 )
             if self.path == "/v1/embeddings":
-                return self._send(200, _embeddings(request))
+                return self._send(200, _embeddings(request, cast(ModelServer, self.server).aliases))
         except (UnknownRequest, KeyError, TypeError, ValueError) as error:
             return self._send(400, _error(f"{type(error).__name__}: {error}"))
         return self._send(404, _error(f"no such path: {self.path}"))
@@ -104,11 +113,11 @@ def _completion(request: Mapping[str, Any], content: str) -> dict[str, Any]:
     }
 
 
-def _embeddings(request: Mapping[str, Any]) -> dict[str, Any]:
+def _embeddings(request: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
     texts: list[str] = [request["input"]] if isinstance(request["input"], str) else request["input"]
     size = int(request.get("dimensions") or _EMBEDDING_SIZE)
     packed = request.get("encoding_format") == "base64"
-    vectors = [embed(text, size) for text in texts]
+    vectors = [embed(aliases.get(text, text), size) for text in texts]
     read = sum(len(text.split()) for text in texts)
     return {
         "object": "list",

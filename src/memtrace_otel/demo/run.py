@@ -83,7 +83,7 @@ def run_demo(
     total = len(days) + 2
     progress("start the model server", 1, total)
     with _model_server(directory) as base_url:
-        environment = {**_environment(directory, environ), "OPENAI_BASE_URL": base_url}
+        environment = {**observed_environment(directory, environ), "OPENAI_BASE_URL": base_url}
         for day, title in days.items():
             progress(title, day + 1, total)
             arguments = ["chat", "--story", str(app / "story.json"), "--day", str(day)]
@@ -162,7 +162,7 @@ def _model_server(directory: Path) -> Generator[str]:
             server.stdin.close()  # the server ends with its input
 
 
-def _environment(directory: Path, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def observed_environment(directory: Path, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return what makes the assistant observed and keeps it on this machine: environment variables only."""
     environ = os.environ if environ is None else environ
     inherited = {
