@@ -11,11 +11,11 @@ from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT, Comparison
 from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need, answered, expectation
 from memtrace_otel.attribution.lineage import Lineage, Version
 from memtrace_otel.attribution.search_results import Hit, search_results
-from memtrace_otel.attribution.source_messages import Source, sources_of
+from memtrace_otel.attribution.source_messages import Source, dictated, sources_of
 from memtrace_otel.attribution.text import abstains, numbers, script, terms
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import Failure, OperationSpan, content_digest, ref_kind
-from memtrace_otel.semconv import Action, RefKind, Role
+from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 _OWN = 0.5  # a text extracted from the source message may leave out more of the question
 _UNSOURCED = 0.5  # without a source message to compare with, a text must share half of the question
@@ -356,17 +356,25 @@ class Evidence:
             said=any(self.compare.supports(s.message.content, need, s.message.day) for s in sources),
             facts=tuple(fact for source in sources for fact in source.facts if carrying(fact)),
             versions=versions,
-            surviving=tuple(v for v in versions if v.key in last),
+            surviving=tuple(v for v in versions if v.key in last and (v.origin, v.digest) not in self._resummarised),
             returned=tuple(hit for hit in self.results.hits if carrying(hit)),
             answered=answered(self.failure.answer, expected, self.wish.form, self.compare.lexicon),
             translated=any(translated(v) for v in versions),
         )
 
+    @cached_property
+    def _resummarised(self) -> frozenset[tuple[str, str]]:
+        """(origin, digest) of the summaries that were rewritten: the records of one summary are one text."""
+        earlier = (v for history in self.records for v in history[:-1])
+        return frozenset((v.origin, v.digest) for v in earlier if v.span.kind == OpKind.CONSOLIDATE and v.digest)
+
     def _sources_of(self, need: Need) -> tuple[Source, ...]:
         """Return the named messages that carry a need, else all named; without names those with most of the need."""
-        carrying = [
-            s for s in self.named or self.messages if self.compare.supports(s.message.content, need, s.message.day)
-        ]
+
+        def carry(sources: Iterable[Source]) -> list[Source]:
+            return [s for s in sources if self.compare.supports(s.message.content, need, s.message.day)]
+
+        carrying = carry(self.named or self.messages) or carry(dictated(self.lineage, self.messages))
         if self.named:
             return tuple(carrying or self.named)
         whole = self.compare.question.union(*(n.terms for n in self.wish.needs if not n.periods))

@@ -42,6 +42,35 @@ def sources_of(lineage: Lineage) -> list[Source]:
     return _known[lineage]
 
 
+def dictated(lineage: Lineage, sources: Iterable[Source]) -> list[Source]:
+    """Return the questions to models that called a tool with these messages: the model chose the words to remember.
+
+    The tool's argument is what the model extracted from the question.
+    """
+    found: list[Source] = []
+    for source in sources:
+        message = source.message
+        text = _unescaped(message.content)
+        for call in lineage.in_trace(message.span.trace_id) if text else ():
+            called = (o for o in call.outputs if ref_kind(o.ref) == RefKind.COMPLETION)
+            if call.kind != OpKind.RESPOND or call.end > message.span.start:
+                continue
+            if any(text in _unescaped(output.content) for output in called):
+                asked = [(v, read) for v, read in lineage.reads(call) if v.role == Role.QUERY]
+                found += [
+                    Source(
+                        Version(read, call, lineage.content(v, read), day_of(call.start), digest=v.digest),
+                        *(source.scope, call, True, (message, *source.facts), source.written),
+                    )
+                    for v, read in asked
+                ]
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\\", "").replace('"', "")
+
+
 @dataclass(frozen=True, slots=True)
 class _Family:
     """An ingestion, or an operation outside of any ingestion, with all operations inside."""

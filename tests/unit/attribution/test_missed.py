@@ -170,3 +170,42 @@ def test_a_long_text_is_quoted_around_the_decisive_words() -> None:
     assert found.failure_type == FailureType.EXTRACTION
     assert "has number 218" in found.reason
     assert len(found.reason) < 400
+
+
+def test_a_record_that_shared_a_lost_summary_does_not_survive() -> None:
+    lost = "The gym has lockers"
+    told = [put("state:1", LOCKER, action=Action.ADD), put("state:2", POOL, action=Action.ADD)]
+    write = span(1, 1, OpKind.INGEST, scope=ALICE, inputs=[put("message:2", LOCKER, role=Role.MESSAGE)], outputs=told)
+    both = [put(ref, f"{LOCKER}. {POOL}", action=Action.UPDATE) for ref in ("state:1", "state:2")]
+    first = span(3, 1, OpKind.CONSOLIDATE, at=1, scope=ALICE, outputs=both,
+                 inputs=[seen(v.ref, origin_of(1, 1), role=Role.PREVIOUS) for v in told])  # fmt: skip
+    second = span(4, 1, OpKind.CONSOLIDATE, at=2, scope=ALICE, outputs=[put("state:1", lost, action=Action.UPDATE)],
+                  inputs=[seen("state:1", first.origin, role=Role.PREVIOUS)])  # fmt: skip
+    history = seen("state:1", second.origin, role=Role.HISTORY, content=lost)
+    found = verdict([first, second], SYSTEM, history, write=write)
+    assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (FailureType.UPDATE, second.origin)
+
+
+def test_the_model_that_called_a_tool_without_the_piece_extracted() -> None:
+    asked = put("query:told", LOCKER, role=Role.QUERY)
+    kept = "The locker is at the gym"
+    call = span(1, 5, OpKind.RESPOND, at=0, inputs=[asked], name="chat",
+                outputs=[put("completion:c", f'["add_memory", "{{\\"text\\": \\"{kept}\\"}}"]')])  # fmt: skip
+    write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, inputs=[put("message:2", kept, role=Role.MESSAGE)],
+                 outputs=[put(RECORD, kept, action=Action.ADD)])  # fmt: skip
+    found = verdict([call, searched(QUESTION, read(RECORD), context=kept)], CONTEXT, write=write)
+    assert (found.failure_type, found.operation) == (FailureType.EXTRACTION, "chat")
+    assert "took from it only" in found.reason
+
+
+def test_a_reply_that_could_not_be_parsed_is_quoted() -> None:
+    message = put("message:2", LOCKER, role=Role.MESSAGE)
+    write = span(1, 1, OpKind.INGEST, scope=ALICE, inputs=[message])
+    raw = put("completion:c", f'[{{"fact": "{LOCKER}')
+    extract = span(
+        1, 2, OpKind.EXTRACT, parent=1, scope=ALICE, inputs=[message], outputs=[raw], incomplete=("unparsed",)
+    )
+    found = verdict([extract], SYSTEM, write=write)
+    assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (FailureType.EXTRACTION, extract.origin)
+    assert "could not parse the reply of its model" in found.reason
+    assert found.reason.count("218") > 1

@@ -15,8 +15,8 @@ from memtrace_otel.attribution.rules.finding import (
     wanted,
 )
 from memtrace_otel.attribution.source_messages import Source
-from memtrace_otel.model import Step
-from memtrace_otel.semconv import FailureType
+from memtrace_otel.model import Step, ref_kind
+from memtrace_otel.semconv import FailureType, Incomplete, RefKind
 from memtrace_otel.settings import REDACT_KEYS, REDACT_PATTERNS
 
 
@@ -29,7 +29,7 @@ def extraction(evidence: Evidence) -> Finding | None:
             continue
         source = _source(evidence, life)
         if source is not None:
-            return _finding(life, source)
+            return _finding(evidence, life, source)
         if life.need and not life.said and not evidence.whole and not evidence.wish.inference:
             reason = (
                 f"{_capital(wanted(life))} is in no stored record that the trace knows; "
@@ -56,10 +56,14 @@ def _redacted(source: Source) -> Finding:
     )
 
 
-def _finding(life: Life, source: Source) -> Finding:
+def _finding(evidence: Evidence, life: Life, source: Source) -> Finding:
     message = source.message
     taken = "; ".join(dict.fromkeys(v.content for v in (*source.facts, *source.written) if v.content and not v.deleted))
     kept = f"took from it only {quoted(taken)}" if taken else "took nothing from it"
+    advice = f"Let the extraction prompt keep {leaves_out(life)}."
+    if Incomplete.UNPARSED in source.extraction.incomplete:
+        kept = f"could not parse the reply of its model{_raw(evidence, life, source)} and {kept}"
+        advice = "Make the model reply with whole JSON only: check its limit of tokens and its response format."
     told = (
         f"{excerpt(message.content, life)} told {wanted(life)}"
         if message.content and life.said
@@ -73,9 +77,17 @@ def _finding(life: Life, source: Source) -> Finding:
         variable=message.ref,
         strength=strength,
         reason=f"{told}, but the system {kept}.",
-        advice=f"Let the extraction prompt keep {leaves_out(life)}.",
+        advice=advice,
         steps=path(life, loss),
     )
+
+
+def _raw(evidence: Evidence, life: Life, source: Source) -> str:
+    """Quote the piece from the raw reply of the extracting model, '' when the reply does not hold the piece."""
+    outputs = (output for span in evidence.lineage.subtree(source.extraction) for output in span.outputs)
+    replies = (output.content for output in outputs if ref_kind(output.ref) == RefKind.COMPLETION)
+    held = (text for text in replies if life.need and evidence.compare.supports(text, life.need, None))
+    return next((f" ({excerpt(text, life)})" for text in held), "")
 
 
 def _source(evidence: Evidence, life: Life) -> Source | None:
