@@ -13,7 +13,7 @@ from memtrace_otel.capture.content import describe, variable_ref
 from memtrace_otel.capture.guard import guarded, note_misuse
 from memtrace_otel.capture.operations import Operation
 from memtrace_otel.capture.tracing import active_tracer, context_of
-from memtrace_otel.capture.turn import Answer, answers_in, trace_here, turn_here
+from memtrace_otel.capture.turn import Answer, reply_in, trace_here, turn_here
 from memtrace_otel.model import evaluation_problem, is_origin, is_trace_id, make_ref, split_origin
 from memtrace_otel.otlp.feedback import TEXT_BYTES, Text
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
@@ -38,8 +38,8 @@ def feedback(
     """Record an evaluation of an answer and return whether it was recorded. Never raises.
 
     `answer` is the origin (`<trace id>-<span id>`) of the answering span, or the id of its trace if this process gave
-    the answer and remembers it. Without `answer`, the newest answer of the current trace or execution context counts;
-    a later request has to name the answer. `label` is a label of the conventions (`fail`, `incorrect`, `pass`...),
+    the answer and remembers it. Without `answer`, the newest reply to the user in the current trace or execution
+    context counts; a later request has to name the answer. `label` is a label of the conventions (`fail`, `pass`...),
     `score` a number that fails below MEMTRACE_EVALUATION_THRESHOLD, `expected` the right answer if it is known. While
     contents are off, only the digest of `expected` is recorded, and no `explanation`.
 
@@ -75,9 +75,9 @@ def _answer(named: str) -> Answer | None:
     if is_origin(named):
         return Answer(make_ref(RefKind.ANSWER, split_origin(named)[1]), named, "")
     if named:
-        return next(iter(answers_in(named)), None) if is_trace_id(named) else None
+        return reply_in(named) if is_trace_id(named) else None
     turn = turn_here()
-    return next(iter(turn.newest_answers()), None) if turn else None
+    return turn.reply() if turn else None
 
 
 def write_evaluation(operation: Operation, name: str, label: str, score: float | None, explanation: str) -> None:

@@ -84,7 +84,7 @@ class Turn:
 
     __slots__ = (
         *("__weakref__", "_answers", "_before", "_calls", "_entries", "_retrievals", "_told"),
-        *("forgot_answers", "number", "of_trace", "size", "trace_id", "used"),
+        *("forgot_answers", "number", "of_trace", "returned", "size", "trace_id", "used"),
     )
 
     def __init__(
@@ -104,6 +104,8 @@ class Turn:
         self.size, self.used = 0, perf_counter()
         self.forgot_answers = False
         """Whether the turn had more answers than it holds."""
+        self.returned = ""
+        """Origin of the answer that a library's run returned to the program, '' after a newer answer."""
 
     def retrieved(
         self, origin: str, scope: str, read: list[Read], context: str = "", *, certain: bool = True
@@ -125,6 +127,12 @@ class Turn:
         if answer.origin not in answered_here.get():
             answered_here.set((*answered_here.get()[1 - _ANSWERED_HERE :], answer.origin))
         self._add(self._answers, answer, _ANSWERS)
+        self.returned = ""
+
+    def returns(self, texts: Iterable[str]) -> None:
+        """Note that a library's run returned these texts to the program: one of them is the reply to the user."""
+        folded = set(map(fold, texts)) - {""}
+        self.returned = next((one.origin for one in self.newest_answers() if fold(one.text) in folded), "")
 
     def called(self, completion: Recalled) -> None:
         """Add a reply that calls tools."""
@@ -156,6 +164,13 @@ class Turn:
         """The latest answers, newest first."""
         with _turns.lock:
             return self._answers[: -_NEWEST - 1 : -1]
+
+    def reply(self) -> Answer | None:
+        """The newest reply to the user, None without an answer: no summary, title or profile that was made after the
+        reply."""
+        newest = self.newest_answers()
+        found = next((one for one in newest if one.origin == self.returned), next(iter(newest), None))
+        return (found.about or found) if found else None
 
     def telling_answers(self) -> list[Answer]:
         """The answers that a later prompt identifies by their words, newest first."""
@@ -398,12 +413,13 @@ def turn_here() -> Turn | None:
     return recall(trace_here())
 
 
-def answers_in(trace_id: str) -> list[Answer]:
-    """The remembered answers of a trace, newest first; also of a trace that is one operation."""
+def reply_in(trace_id: str) -> Answer | None:
+    """The newest remembered reply to the user in a trace; also in a trace that is one operation."""
     if turn := _turns.kept.get(trace_id):
-        return turn.newest_answers()
+        return turn.reply()
     with _turns.lock:
-        return [one for turn in _turns.kept.values() for one in turn.newest_answers() if one.origin[:32] == trace_id]
+        answers = (one for turn in _turns.kept.values() for one in turn.newest_answers())
+        return next((one for one in answers if one.origin[:32] == trace_id), None)
 
 
 # --- operations and their turn -------------------------------------------------------------------------------------

@@ -67,3 +67,30 @@ def test_a_retrieved_record_that_the_model_ignored_is_a_response_failure(
     assert verdict.evidence[0].role == "message"
     across = {node.moment.stage: node.box.x for node in lay_out(Follower(graph).follow(verdict)).nodes}
     assert across[Stage.RECORD] < across[Stage.SEARCH] < across[Stage.ANSWER]  # each in a trace of its own
+
+
+@pytest.mark.usefixtures("content_on")
+@pytest.mark.parametrize(
+    ("later", "judged"),
+    [
+        ("Old profile: none\n\nUser: {q}\nAssistant: {a}", "first"),
+        ("Write a title for this chat.\nUser: {q}\nAssistant: {a}\nTitle, please:", "first"),
+        ("User: {q}\nAssistant: {a}\nUser: And which coffee does Ana like?", "second"),
+        ("Question: {q}\nDraft answer: {a}\nImprove the draft.", "second"),
+        ("And which coffee does Ana like?", "second"),
+    ],
+    ids=["profile", "title", "written chat", "draft", "next question"],
+)
+def test_feedback_is_about_the_reply_to_the_user(
+    recording: Recording, server: ModelServer, client: openai.OpenAI, tmp_path: object, later: str, judged: str
+) -> None:
+    reply = "I am afraid that nobody has told me which tea Ana likes best."
+    server.replies = [reply, "Ana drinks tea now and then, and coffee."]
+    for text in (QUESTION, later.format(q=QUESTION, a=reply)):
+        client.chat.completions.create(model="m1", messages=[{"role": "user", "content": text}])
+    assert feedback("fail", tracer=recording.tracer)
+    path = f"{tmp_path}/replies.db"
+    MemtraceSpanExporter(path=path).export(recording.spans())
+    with SqliteStore.open(path) as store:
+        [failure] = find_failures(build_graph(store.spans()))
+    assert (failure.answer == reply) is (judged == "first")

@@ -14,7 +14,12 @@ from memtrace_otel.instrumentation.chat_history.conversations import user_here
 from memtrace_otel.instrumentation.chat_history.history import History, KeptHistory, asked_last
 from memtrace_otel.instrumentation.chat_history.judgement import asks_to_judge, expected_answer
 from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Request
-from memtrace_otel.instrumentation.chat_history.quoted_answers import LABEL, identifies_itself, quoted_answers
+from memtrace_otel.instrumentation.chat_history.quoted_answers import (
+    LABEL,
+    finished,
+    identifies_itself,
+    quoted_answers,
+)
 from memtrace_otel.model import split_origin
 from memtrace_otel.semconv import Incomplete, RefKind, Role
 
@@ -96,6 +101,7 @@ class Inputs:
             self._user,
             telling,
             query=next(iter(self._asked.items()), ("", "")),
+            about=self._finished(),
         )
         own = recall.turn_of(split_origin(operation.origin)[0], alone=alone)
         own.answered(answer)
@@ -200,6 +206,12 @@ class Inputs:
             operation.mark(Incomplete.INFERRED)
         if not quoted.known:
             operation.mark(Incomplete.UNKNOWN_ORIGIN)
+
+    def _finished(self) -> recall.Answer | None:
+        """The answer of this turn whose finished exchange new messages of the prompt quote."""
+        given = "\n".join(m.text for place, m in enumerate(self._request.messages) if self._may_quote(place))
+        newest = self._turn.newest_answers() if self._turn else []
+        return finished(given, dict.fromkeys(answer.about or answer for answer in newest))
 
     def _may_quote(self, place: int) -> bool:
         """Whether a message of the prompt may quote an answer: new messages of users and tools."""

@@ -5,7 +5,7 @@ OpenInference keeps spans in a callback handler without making them current. `ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -43,8 +43,11 @@ def part_starts(call: Call) -> Step:
 def run_ends(call: Call) -> Step:
     """`on_chain_end`, `on_chain_error` and similar methods: the turn ends with the outermost chain."""
     run = call.patches.runs.find(call.instance.run_id)
-    if run is not None and run.turn is not None and len(run.place) == 1:
-        recall.unshare_turn(run.turn)
+    if run is not None and len(run.place) == 1:
+        if turn := run.turn or recall.turn_here():
+            turn.returns(_texts(call.arguments().get("outputs")))
+        if run.turn is not None:
+            recall.unshare_turn(run.turn)
     if run is not None and recall.place.get()[: len(run.place)] == run.place:
         recall.place.set(run.place[:-1])
     yield
@@ -68,6 +71,14 @@ def _answers(output: Any) -> list[Any]:
     given = get(get(output, "update"), "messages") or output
     messages = cast(list[Any], given if isinstance(given, list) else [given])
     return [message for message in messages if get(message, "tool_call_id")]
+
+
+def _texts(outputs: Any) -> list[str]:
+    """The texts that a run returned: the last message of its state, else every text."""
+    state = cast(Mapping[str, Any], outputs) if isinstance(outputs, Mapping) else {"output": outputs}
+    messages = state.get("messages")
+    given = cast(list[Any], messages)[-1:] if isinstance(messages, list) else list(state.values())
+    return [one if isinstance(one, str) else message_of(one).text for one in given if one is not None]
 
 
 def _start(call: Call, around: Run | None, turn: recall.Turn | None) -> Step:

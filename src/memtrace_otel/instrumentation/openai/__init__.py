@@ -15,6 +15,7 @@ from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.instrumentation.base import MemoryInstrumentor, Patches
 from memtrace_otel.instrumentation.chat_history.messages import ModelReply
 from memtrace_otel.instrumentation.chat_history.model_call import CALLER, RECORDED_PACKAGES, ModelCall, is_answer
+from memtrace_otel.instrumentation.openai import agents
 from memtrace_otel.instrumentation.openai.payloads import read_reply, read_request
 from memtrace_otel.instrumentation.openai.streams import observed
 from memtrace_otel.instrumentation.steps import Call, Step
@@ -33,10 +34,13 @@ class OpenAIInstrumentor(MemoryInstrumentor):
     requirement = "openai>=1.66,<4"
 
     def patch(self, patches: Patches) -> None:
-        """Wrap the method that every API of a client calls, below the wrappers of other instrumentations."""
+        """Wrap the method that every API of a client calls, below the wrappers of other instrumentations.
+
+        The runs of the Agents SDK are turns.
+        """
         RECORDED_PACKAGES.add(SYSTEM)
         steps = {"SyncAPIClient.request": model_call, "AsyncAPIClient.request": model_call}
-        patches.apply({"openai._base_client": steps})
+        patches.apply({"openai._base_client": steps, **agents.POINTS})
 
     def _uninstrument(self, **kwargs: Any) -> None:
         report_waiting()
