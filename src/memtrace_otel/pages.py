@@ -25,7 +25,7 @@ _PAUSE_SECONDS = 0.5
 _JAEGER_PORT, _GRAFANA_PORT = 16686, 3000
 NO_PAGE = f"no page answers on the receiver's host, port {_JAEGER_PORT} or {_GRAFANA_PORT}: name it by --ui"
 """What is said when `find_page` finds none."""
-UNSURE = "if this is your backend: its page does not tell that it has the trace (name another one by --ui)"
+UNSURE = "if this is your backend: the page does not show the trace; give another address with --ui"
 """What is said of a page that `find_page` is not sure of."""
 _DATASOURCE = "tempo"
 """uid of the data source in `deploy/grafana`."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-WIRE_VERSION = "0.1"
-SCHEMA_URL = "https://memtrace-otel.dev/schemas/0.1.0"
+WIRE_VERSION = "0.2"
+SCHEMA_URL = "https://memtrace-otel.dev/schemas/0.2.0"
 """Schema of our instrumentation scopes: an identifier, never fetched."""
 
 SCOPE_PREFIX = "memtrace_otel"

@@ -223,7 +223,7 @@ def test_report_is_one_self_contained_file(database: Path, tmp_path: Path) -> No
 
 
 def test_version_and_completion() -> None:
-    assert "wire 0.1" in run("version").stdout
+    assert "wire 0.2" in run("version").stdout
     for shell in ("bash", "zsh", "fish"):
         assert "_MEMTRACE_OTEL_COMPLETE" in run("completion", shell).stdout
 
@@ -325,7 +325,7 @@ _FIRST = "0001-01-01T00:00:00+14:00"
 def test_a_source_that_cannot_be_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     for arguments, said in (
-        (("attribute", "--all", "--source", "zipkin+http://x"), "begins with jaeger+http://, tempo+http://"),
+        (("attribute", "--all", "--source", "zipkin+http://x"), "must begin with jaeger+http://"),
         (("attribute", "--all", "--source", "tempo+http://127.0.0.1:1"), "Connection refused"),
         (("attribute", "--all", "--since", "2h"), "--since goes with --source"),
         (("attribute", "--all", "--source", "tempo+http://x", "--since", "soon"), "neither a duration"),
@@ -381,7 +381,7 @@ def test_what_another_database_may_have_sent_is_told_of_once(database: Path, mon
     assert "twice" not in run(*asked, "--look-in", "tempo+http://x").stderr
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:2")
     result = run(*asked)
-    told = f"first verdicts from {database} to http://127.0.0.1:2: those that another database has sent"
+    told = f"first verdicts from {database} to http://127.0.0.1:2: verdicts already sent from another database"
     assert (result.exit_code, result.stderr.count(told), result.stderr.count("--look-in URL")) == (0, 1, 1)
     assert json.loads(result.stdout)["failure_type"] == "update"
     assert "twice" not in run(*asked).stderr
@@ -627,3 +627,11 @@ def test_the_demo_goes_to_the_backend_and_page_that_are_given(tmp_path: Path, mo
     assert given["target"].headers == {"api-key": "1"}
     assert given["environ"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://backend:4318"
     assert given["page"].trace("a" * 32).startswith("https://grafana/base/explore?")
+
+
+@pytest.mark.parametrize("command", [("report",), ("graph", "a" * 32, "--format", "dot")])
+def test_an_output_file_never_replaces_a_database(command: tuple[str, ...], database: Path) -> None:
+    before = database.read_bytes()
+    result = run(*command, "--db", database, "-o", database)
+    assert (result.exit_code, database.read_bytes()) == (2, before)
+    assert "is a database and would be lost" in result.stderr

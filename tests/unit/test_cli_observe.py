@@ -62,7 +62,7 @@ def test_run_records_an_unchanged_program_and_says_what_to_do_next(folder: Path)
     assert first == f"memtrace-otel: 1 operation of notes recorded in {folder / 'memtrace.db'}"
     assert any("--content" in line for line in rest)
     assert any("feedback" in line for line in rest)
-    assert rest[-1].strip() == "next: memtrace-otel attribute --all"
+    assert rest[-1].strip() == "next: memtrace-otel answers"
     with SqliteStore.open("memtrace.db", create=False) as store:
         [span] = store.spans()
     assert (span.name, span.service, span.outputs[0].content) == ("create_memory", "app", "")
@@ -72,7 +72,7 @@ def test_run_takes_a_database_a_service_and_contents(folder: Path) -> None:
     options = ("--db", "runs/one.db", "--service", "shop", "--content")
     done = command("run", *options, "--", sys.executable, "-m", "app")
     assert done.returncode == 7, done.stderr
-    assert f"next: memtrace-otel attribute --all --db {folder / 'runs' / 'one.db'}" in done.stderr
+    assert f"next: memtrace-otel answers --db {folder / 'runs' / 'one.db'}" in done.stderr
     assert "--content" not in done.stderr
     with SqliteStore.open("runs/one.db", create=False) as store:
         [span] = store.spans()

@@ -1,4 +1,4 @@
-"""What needs no lineage: constant answers and the lexical first-loss rule, shown beside every result."""
+"""Baselines without lineage: constant answers and the lexical first-loss rule, shown beside every result."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from memtrace_otel.otlp.feedback import TEXT_BYTES, Text
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 _NO_ANSWER = (
-    "this process remembers no such answer; `answer` takes the id of a trace that it answered in, or the origin"
-    " `<trace id>-<span id>` of any answer; `memtrace-otel feedback TRACE_ID` and POST /v1/feedback take any trace"
+    "no recorded answer matches; call feedback after the answering operation has ended, or pass the trace id of the"
+    " answer or its origin `<trace id>-<span id>`; the command `memtrace-otel feedback TRACE_ID` takes any trace"
 )
 
 

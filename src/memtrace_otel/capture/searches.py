@@ -1,4 +1,4 @@
-"""Searches and answers as a turn remembers them, and the searches that wait for their answer."""
+"""Searches and answers that a turn stores, and the searches that wait for their answer."""
 
 from __future__ import annotations
 

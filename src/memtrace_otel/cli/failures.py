@@ -22,6 +22,7 @@ from memtrace_otel.cli.options import (
     database_option,
     examples,
     look_in_option,
+    no_database,
     since_option,
     source_option,
 )
@@ -152,9 +153,7 @@ def _opened(database: Path, url: str, look_in: str, annotate: bool) -> Generator
                 yield store, store
             finally:
                 if is_first and store.verdicts():
-                    twice = (
-                        "those that another database has sent there may be shown twice unless --look-in URL is given"
-                    )
+                    twice = "verdicts already sent from another database can appear twice; --look-in URL prevents this"
                     click.echo(f"first verdicts from {database} to {target}: {twice}", err=True)
         else:
             yield store, store
@@ -257,6 +256,7 @@ def answers(database: Path, as_json: bool) -> None:
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
+    callback=no_database,
     default=Path("report.html"),
     show_default=True,
     help="One self-contained HTML file.",
@@ -279,6 +279,6 @@ def report(trace_ids: tuple[str, ...], database: Path, output: Path, title: str)
     with SqliteStore.open(database, create=False) as store, progress_bar("attribute") as progress:
         page = render_report(found(), title=title, source=str(database))
     write_private(output, page)
-    click.echo(f"{output}: {len(verdicts)} failing answers")
+    click.echo(f"{output}: {len(verdicts)} failing answer{'s' * (len(verdicts) != 1)}")
     if not verdicts:
         sys.exit(NOTHING_FOUND)

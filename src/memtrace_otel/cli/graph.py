@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import check_scope, check_trace_ids, database_option, examples
+from memtrace_otel.cli.options import check_scope, check_trace_ids, database_option, examples, no_database
 from memtrace_otel.model import parse_time
 from memtrace_otel.model.printable import one_line, printable_json
 
@@ -69,7 +69,11 @@ def _export_options(command: Command) -> Command:
         "--format", "form", type=click.Choice(_FORMATS), default="json", show_default=True, help="Form of the export."
     )
     output = click.option(
-        "-o", "--output", type=click.Path(path_type=Path), help="File to write, else standard output."
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        callback=no_database,
+        help="File to write, else standard output.",
     )
     return form(output(command))
 

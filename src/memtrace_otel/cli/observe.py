@@ -126,7 +126,9 @@ def _summary(database: Path, started: int, command: Sequence[str], killed: bool)
     if recorded.without_content:
         yield "  without contents, so most verdicts will be `unknown`: add --content"
     if recorded.complete and not recorded.judged:
-        yield "  no answer was judged; one line of the program does: memtrace_otel.feedback('fail', expected=...)"
+        yield "  no answer was judged yet; to judge one: memtrace-otel feedback TRACE_ID, or feedback(...)"
+        yield f"  next: memtrace-otel answers{elsewhere}"
+        return
     yield f"  next: memtrace-otel attribute --all{elsewhere}"
 
 
@@ -135,16 +137,19 @@ def _summary(database: Path, started: int, command: Sequence[str], killed: bool)
     epilog=examples(
         "memtrace-otel doctor",
         "OTEL_TRACES_EXPORTER=memtrace memtrace-otel doctor -- python app.py",
-        "memtrace-otel doctor --run -- python app.py",
+        "memtrace-otel doctor --run --content -- python app.py",
     ),
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARGUMENT]...]")
 @database_option
 @click.option("--json", "as_json", is_flag=True, help="A JSON list of findings on standard output.")
 @click.option("--run", "as_run", is_flag=True, help="Check the program as `memtrace-otel run` would start it.")
+@click.option("--content", is_flag=True, help="With --run: check the program as `run --content` would start it.")
 @click.pass_context
 @clear_errors
-def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_json: bool, as_run: bool) -> None:
+def doctor(
+    context: click.Context, command: tuple[str, ...], database: Path, as_json: bool, as_run: bool, content: bool
+) -> None:
     """Name every reason why nothing, or too little, is recorded, with the command that helps.
 
     The doctor checks the set-up that opentelemetry-instrument makes in this environment: Python, packages,
@@ -162,7 +167,8 @@ def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_
     given = context.get_parameter_source("database") is ParameterSource.COMMANDLINE
     environ: Mapping[str, str] = program_environment()
     if as_run:
-        environ = recording_environment(environ, database=database, name=program.name if program else "python")
+        name = program.name if program else "python"
+        environ = recording_environment(environ, database=database, name=name, content=content or None)
     findings = examine(python, _with_folder(environ, command), database if given else None, command)
     if as_json:
         click.echo(json.dumps([finding.as_json() for finding in findings], indent=1, ensure_ascii=False))

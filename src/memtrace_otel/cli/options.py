@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_SQLITE = b"SQLite format 3\0"
+"""The first bytes of a SQLite database."""
 _TRACE_ID_DIGITS = 32
 _LEAST_DIGITS = 16
 DAY = 24 * 3600 * 10**9
@@ -40,6 +42,15 @@ def database_option(command: Callable[P, R]) -> Callable[P, R]:
         show_envvar=True,
         help="Database written by OTEL_TRACES_EXPORTER=memtrace or by `import`.",
     )(command)
+
+
+def no_database(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse an output file that is a SQLite database: an existing file is replaced. A click callback."""
+    if path and path.is_file():
+        with open(path, "rb") as file:
+            if file.read(len(_SQLITE)) == _SQLITE:
+                raise click.BadParameter(f"{path} is a database and would be lost; name another file")
+    return path
 
 
 def source_option(command: Callable[P, R]) -> Callable[P, R]:

@@ -52,7 +52,7 @@ def serve(
     except ModuleNotFoundError as error:
         if error.name not in ("prometheus_client", "starlette", "uvicorn"):
             raise
-        fail(f"{error.name} is missing: pip install 'memtrace-otel[serve]'")
+        fail(f"{error.name} is missing: pip install 'memtrace-otel[serve]', in a checkout pip install '.[serve]'")
     from memtrace_otel.serve.options import Options
 
     tell_of_settings()

@@ -182,6 +182,8 @@ def prune(
         click.confirm("Deleted traces cannot be restored. Delete them?", abort=True)
     before = None if older_than is None else max(0, time.time_ns() - older_than * 10**9)
     with SqliteStore.open(database, create=False) as opened:
+        if scope is not None and all(known.scope != scope for known in opened.scopes()):
+            _fail_unknown(scope)
         newest = opened.stats().last
         if before is not None and newest and newest < before and not everything:
             moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
@@ -189,9 +191,6 @@ def prune(
         _tell_waiting(opened)
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
         used = opened.size().used
-        nothing = not pruned.spans and not pruned.quarantined
-        if scope is not None and nothing and all(known.scope != scope for known in opened.scopes()):
-            _fail_unknown(scope)
     quarantined = f", {pruned.quarantined} quarantined requests" if pruned.quarantined else ""
     click.echo(f"deleted {pruned.spans} spans of {pruned.traces} traces{quarantined}")
     if max_size is not None and used > max_size:

@@ -98,7 +98,7 @@ def _counted(port: int | None) -> Generator[Observer | None]:
     except ModuleNotFoundError as error:
         if error.name != "prometheus_client":
             raise
-        fail(f"{error.name} is missing: pip install 'memtrace-otel[serve]'")
+        fail(f"{error.name} is missing: pip install 'memtrace-otel[serve]', in a checkout pip install '.[serve]'")
     registry = CollectorRegistry()
     counters = WatchCounters(registry)
     try:

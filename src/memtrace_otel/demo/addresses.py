@@ -1,4 +1,4 @@
-"""Where the demo's traces are to be seen in the backend that got them."""
+"""Web addresses of the demo's traces in the backend."""
 
 from __future__ import annotations
 

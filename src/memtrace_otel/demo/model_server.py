@@ -2,8 +2,8 @@
 
     python -m memtrace_otel.demo.model_server [--journal FILE] [--faultless]
 
-It prints its base URL on the first line of standard output and ends when its standard input does, so that it never
-outlives the program that started it. Served are `/v1/chat/completions` and `/v1/embeddings`.
+The server prints its base URL on the first line of standard output. It exits when standard input closes, so the server
+stops with the program that started it. Served are `/v1/chat/completions` and `/v1/embeddings`.
 """
 
 from __future__ import annotations

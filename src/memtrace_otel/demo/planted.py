@@ -1,4 +1,4 @@
-"""What was really planted, and whether the verdicts found it: for the last column of the table, and for tests.
+"""Compare the verdicts with the planted faults: for the last column of the table, and for tests.
 
 Verdicts and faults are joined by the text of the question alone.
 """

@@ -102,7 +102,7 @@ def run_demo(
 def _check_installed() -> None:
     for package in ("mem0", "qdrant_client"):
         if find_spec(package) is None:
-            raise DemoError(f"the demo needs the package {package}: pip install 'memtrace-otel[demo]'")
+            raise DemoError(f"the demo needs the package {package}: in a checkout, pip install '.[demo]'")
 
 
 def _fresh(directory: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Who wrote a record, and which write a read without an origin saw (wire contract, origin lookup (c))."""
+"""Find the span that wrote a record, and the write behind a read without an origin (wire contract, lookup (c))."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What metrics tell of an attribution."""
+"""Values of one attribution for the metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation says about an answer."""
+"""Labels and scores of an evaluation: does the answer fail?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What everything after the wire sees of a span."""
+"""`OperationSpan` and `Variable`: a decoded memory operation."""
 
 from __future__ import annotations
 

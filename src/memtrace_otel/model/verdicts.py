@@ -1,4 +1,4 @@
-"""What everything after attribution sees: one verdict per failing answer."""
+"""`Verdict`: the result of attribution for one failing answer: one verdict per failing answer."""
 
 from __future__ import annotations
 

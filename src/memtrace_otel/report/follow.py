@@ -1,4 +1,4 @@
-"""Follow one fact through the graph: what was said, made of it, stored, found, answered and judged."""
+"""Follow one fact through the graph: message, extraction, record versions, search, answer, judgement."""
 
 from __future__ import annotations
 

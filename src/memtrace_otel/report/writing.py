@@ -23,7 +23,7 @@ Named = frozenset[tuple[str, str]]
 
 
 class Writing:
-    """Draws messages, what was made of them, and the records that came of it."""
+    """Draws messages, the facts extracted from them, and the record versions."""
 
     def __init__(self, draft: Draft, lineage: Lineage, named: Named, decisive: str) -> None:
         self._draft = draft

@@ -52,6 +52,9 @@ class Listening:
     http_port: int
 
 
+_MAX_MESSAGES = 1000
+
+
 class RepeatedLines(logging.Filter):
     """Lets the same message through once in ten seconds, with the number of those left out."""
 
@@ -66,9 +69,11 @@ class RepeatedLines(logging.Filter):
         if record.created < last + self._seconds:
             self._last[key] = last, left_out + 1
             return False
+        if len(self._last) >= _MAX_MESSAGES:  # texts of varying messages
+            self._last.clear()
         self._last[key] = record.created, 0
         if left_out:
-            record.msg = f"{record.msg} ({left_out} such lines left out)"
+            record.msg = f"{record.msg} ({left_out} repeated lines suppressed)"
         return True
 
 

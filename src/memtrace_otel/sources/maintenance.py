@@ -78,7 +78,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """How many traces were deleted, with how many spans, and how many quarantined requests."""
+    """Counts of deleted traces, spans and quarantined requests, and how many quarantined requests."""
 
     traces: int
     spans: int

@@ -23,11 +23,13 @@ def open_source(url: str, *, hours: int | None = None, timeout: float | None = N
     """Return the source of `jaeger+http://host[:port][/path]`, also `tempo` and `+https`; no request is made yet.
 
     `?service=NAME`, repeated, names the services of Jaeger to search. The backend is searched `hours` back, a request
-    takes at most `timeout` seconds; MEMTRACE_SOURCE_* have the defaults and what authenticates. Raises AddressError.
+    takes at most `timeout` seconds; MEMTRACE_SOURCE_* hold the defaults, token and headers. Raises AddressError.
     """
     kind, _, address = url.partition("+")
     if kind not in _BACKENDS:
-        raise AddressError(f"{_shown(url)}: it begins with jaeger+http://, tempo+http:// or +https:// of these")
+        raise AddressError(
+            f"{_shown(url)}: the address must begin with jaeger+http://, jaeger+https://, tempo+http:// or tempo+https://"
+        )
     source, usual_port = _BACKENDS[kind]
     try:
         parts = urlsplit(address)

@@ -72,5 +72,5 @@ def test_a_repeated_log_line_is_written_once_in_ten_seconds() -> None:
     assert written("full", 100.0) == "full"
     assert [written("full", 101.0 + n) for n in range(3)] == ["", "", ""]
     assert written("other", 104.0) == "other"
-    assert written("full", 111.0) == "full (3 such lines left out)"
+    assert written("full", 111.0) == "full (3 repeated lines suppressed)"
     assert written("full", 122.0) == "full"
