@@ -300,6 +300,16 @@ SOURCE_REQUESTS = Setting(
     least=1,
 )
 
+MODEL = Setting("MEMTRACE_MODEL", "", "Name of the model that `--method rules+model` asks, at OPENAI_BASE_URL.")
+MODEL_CALLS = Setting("MEMTRACE_MODEL_CALLS", 200, "Most calls of the model by one command.", least=0)
+MODEL_TOKENS = Setting(
+    "MEMTRACE_MODEL_TOKENS", 1_000_000, "No call of the model is made after so many tokens of one command.", least=0
+)
+MODEL_SECONDS = Setting("MEMTRACE_MODEL_SECONDS", 60.0, "Longest time of one call of the model, in seconds.", least=0)
+MODEL_CACHE = Setting(
+    "MEMTRACE_MODEL_CACHE", "memtrace-answers.db", "SQLite file of the answers that the model gave before."
+)
+
 AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
 TABLE: tuple[AnySetting, ...] = (
     CAPTURE_CONTENT,
@@ -332,6 +342,11 @@ TABLE: tuple[AnySetting, ...] = (
     SOURCE_HOURS,
     SOURCE_TIMEOUT,
     SOURCE_REQUESTS,
+    MODEL,
+    MODEL_CALLS,
+    MODEL_TOKENS,
+    MODEL_SECONDS,
+    MODEL_CACHE,
 )
 NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}
 """The rows by their name as a Python argument and in YAML."""

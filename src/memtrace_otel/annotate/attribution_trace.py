@@ -91,6 +91,8 @@ def _annotation(verdict: Verdict) -> dict[str, AttributeValue]:
     metadata = {
         "attribution_id": verdict.attribution_id,
         "method": verdict.method,
+        "model": verdict.model,
+        "tokens": str(verdict.tokens or ""),
         "variable": verdict.variable,
         "operation": make_origin(verdict.trace_id, verdict.span_id) if verdict.span_id else "",
     }

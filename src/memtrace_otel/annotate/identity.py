@@ -10,7 +10,7 @@ from typing import NamedTuple
 from memtrace_otel import semconv
 from memtrace_otel.model import OperationSpan, Verdict, attribution_id, make_origin
 
-_HUMAN = "human"
+_HUMAN, _WITH_MODEL, _RULES = "human", "rules+model", "rules"
 
 
 class _Link(NamedTuple):
@@ -56,12 +56,15 @@ def reason_to_keep(method: str, complete: bool, later: Verdict, *, lost: bool = 
     | earlier verdict | later verdict                          | holds                 |
     |-----------------|----------------------------------------|-----------------------|
     | of a person     | not of a person                        | earlier (wire.md 7)   |
+    | of a model      | of rules alone, not more complete      | earlier               |
     | any             | made after its evidence was lost       | earlier               |
     | complete        | made of a part of the spans            | earlier               |
     | any             | any other                              | later                 |
     """
     if method == _HUMAN and later.method != _HUMAN:
         return "made by rules"
+    if method == _WITH_MODEL and later.method == _RULES and complete >= later.complete:
+        return "made by rules alone"
     if lost:
         return "made without the operations that the earlier verdict names"
     return "made when not everything could be read" if complete and partial else ""

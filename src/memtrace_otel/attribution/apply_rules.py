@@ -4,35 +4,43 @@ from __future__ import annotations
 
 import logging
 import traceback
+from dataclasses import replace
 
+from memtrace_otel.attribution.entailment import Reader, Reading
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.failures import find_failures
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
 from memtrace_otel.attribution.ranking import DECISIVE, confidence, rank
+from memtrace_otel.attribution.reading import can_read, read_case
 from memtrace_otel.attribution.rules import RULES, Finding
+from memtrace_otel.attribution.rules.finding import CERTAIN
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict, attribution_id
 from memtrace_otel.semconv import FailureType, Incomplete
 from memtrace_otel.settings import CAPTURE_CONTENT
 from memtrace_otel.version import __version__
 
-METHOD = "rules"
+METHOD, WITH_MODEL = "rules", "rules+model"
 MAX_ALTERNATIVES = 3
+_BY_MEANING = (FailureType.ANNOTATION, FailureType.JUDGE, FailureType.UNKNOWN)
 
 _log = logging.getLogger(__name__)
 _logged: set[str] = set()
 """Names of the rules and steps whose traceback was logged."""
 
 
-def attribute(graph: EvolutionGraph, failure: Failure, *, everywhere: bool = False) -> Verdict:
+def attribute(
+    graph: EvolutionGraph, failure: Failure, *, everywhere: bool = False, reading: Reading | None = None
+) -> Verdict:
     """Return the verdict on one failed answer. The same graph gives the same verdict.
 
     The verdict is `unknown` with `complete` False when the trace does not hold enough, or when a rule raises: the
     traceback of a rule is logged once, later failures of that rule only at debug level. `everywhere`: memory scopes
-    that were not searched count, too.
+    that were not searched count, too. `reading`: what a model said of the texts of the case.
     """
     lineage = lineage_of(graph)
-    findings, complete = _findings(lineage, failure, everywhere)
+    method = WITH_MODEL if reading else METHOD
+    findings, complete = _findings(lineage, failure, everywhere, reading)
     if not findings:
         findings, complete = [_undecided(failure)], False
     best, *others = findings
@@ -58,9 +66,9 @@ def attribute(graph: EvolutionGraph, failure: Failure, *, everywhere: bool = Fal
         complete=complete,
         when=operation.start if operation else 0,
         attribution_id=attribution_id(
-            failure.answer_span.origin, best.failure_type, operation.origin if operation else "", best.variable, METHOD
+            failure.answer_span.origin, best.failure_type, operation.origin if operation else "", best.variable, method
         ),
-        method=METHOD,
+        method=method,
         version=__version__,
     )
 
@@ -82,18 +90,47 @@ def attribute_everywhere(graph: EvolutionGraph, failure: Failure, verdict: Verdi
     return wider if says_more else verdict
 
 
-def attribute_trace(graph: EvolutionGraph, trace_id: str | None = None) -> list[Verdict]:
-    """Return the verdicts on every failed answer of a trace, of the whole graph when no trace is named."""
-    return [attribute(graph, failure) for failure in find_failures(graph, trace_id)]
+def attribute_with_model(graph: EvolutionGraph, failure: Failure, verdict: Verdict, reader: Reader) -> Verdict:
+    """Return the verdict of rules and model where the rules are unsure, else `verdict`.
+
+    Where the model does not answer, `verdict` stays and `model_problem` says why.
+    """
+    try:
+        evidence = Evidence(lineage_of(graph), failure)
+        if not is_unsure(evidence, verdict) or not can_read(evidence):
+            return verdict
+        reading, replies = read_case(evidence, reader)
+    except Exception as error:
+        _log_error("the choice of texts", failure, error)
+        return replace(verdict, model_problem=f"the texts could not be chosen: {type(error).__name__}")
+    found = attribute(graph, failure, reading=reading) if reading else verdict
+    return replace(found, model=reader.name, tokens=replies.tokens, model_problem=replies.problem)
 
 
-def _findings(lineage: Lineage, failure: Failure, everywhere: bool) -> tuple[list[Finding], bool]:
+def is_unsure(evidence: Evidence, verdict: Verdict) -> bool:
+    """Return whether a verdict of the rules hangs on the meaning of texts: no certain loss, or the expected words were
+    told by no message."""
+    if verdict.confidence < CERTAIN or verdict.failure_type in _BY_MEANING:
+        return True
+    return any(life.need is None or not life.said for life in evidence.lives)
+
+
+def attribute_trace(graph: EvolutionGraph, trace_id: str | None = None, reader: Reader | None = None) -> list[Verdict]:
+    """Return the verdicts on every failed answer of a trace, of the whole graph when no trace is named. A `reader` is
+    asked about the cases that the rules leave unsure."""
+    verdicts = [attribute(graph, failure) for failure in find_failures(graph, trace_id)]
+    return [attribute_with_model(graph, v.failure, v, reader) if reader else v for v in verdicts]
+
+
+def _findings(
+    lineage: Lineage, failure: Failure, everywhere: bool, reading: Reading | None
+) -> tuple[list[Finding], bool]:
     """Return the ranked findings of all rules, and whether the evidence is complete. One bad case does not stop others:
     an exception gives no finding."""
     step = "evidence"
     findings: list[Finding] = []
     try:
-        evidence = Evidence(lineage, failure, everywhere=everywhere)
+        evidence = Evidence(lineage, failure, everywhere=everywhere, reading=reading)
         for rule in RULES:
             step = rule.__module__.rpartition(".")[2]
             if (finding := rule(evidence)) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 
+from memtrace_otel.attribution.entailment import Reading
 from memtrace_otel.attribution.expectation import Expectation, Need, carries
 from memtrace_otel.attribution.text import Lexicon, leading_name, named, names, terms
 
@@ -13,11 +14,13 @@ AS_MUCH_ABOUT = 0.75
 
 
 class Comparison:
-    """Compares texts with a question; terms weigh by how rare they are among `texts`."""
+    """Compares texts with a question; terms weigh by how rare they are among `texts`. A reading of the case decides
+    about the texts that were read."""
 
-    def __init__(self, wish: Expectation, texts: Iterable[str]) -> None:
+    def __init__(self, wish: Expectation, texts: Iterable[str], reading: Reading | None = None) -> None:
         texts = list(texts)
         self.lexicon = Lexicon(texts)
+        self._reading = reading
         self._about: dict[str, float] = {}
         self.question = frozenset(term for term in wish.question_terms if self.lexicon.knows(term))
         """Words of the question that some text holds; the other words distinguish no texts."""
@@ -36,6 +39,10 @@ class Comparison:
 
     def supports(self, text: str, need: Need, day: date | None, *, undated: bool = True) -> bool:
         """Return whether a text of that day carries the need."""
+        if self._reading and need.text == self._reading.piece:
+            read = self._reading.carries(text)
+            if read is not None:
+                return read
         return bool(text) and carries(text, need, self.lexicon, day, undated=undated)
 
     def of_another(self, text: str) -> bool:

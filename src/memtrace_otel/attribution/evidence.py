@@ -8,7 +8,8 @@ from functools import cached_property
 from math import inf
 
 from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT, Comparison
-from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need, answered, expectation
+from memtrace_otel.attribution.entailment import Reading
+from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need, answered, expectation, same_answer
 from memtrace_otel.attribution.lineage import Lineage, Version
 from memtrace_otel.attribution.search_results import Hit, search_results
 from memtrace_otel.attribution.source_messages import Source, dictated, sources_of
@@ -71,8 +72,12 @@ class Loss:
 class Evidence:
     """Everything that the rules read. Built once per failure; pure apart from caching."""
 
-    def __init__(self, lineage: Lineage, failure: Failure, *, everywhere: bool = False) -> None:
+    def __init__(
+        self, lineage: Lineage, failure: Failure, *, everywhere: bool = False, reading: Reading | None = None
+    ) -> None:
         self.failure = failure
+        self.reading = reading
+        """What a model said of the texts of the case; None: words are compared."""
         self.lineage = lineage
         self.answer_span = failure.answer_span
         self.results = search_results(lineage, failure.answer_span)
@@ -89,7 +94,10 @@ class Evidence:
         """Memory scopes that were not searched count, too: their owner may be another one."""
         self.messages = tuple(within if self.scopes else told)
         """Sources of these scopes, told before the answer."""
-        self.compare = Comparison(self.wish, self._texts())
+        self.compare = Comparison(self.wish, self._texts(), reading)
+        if reading:
+            form = AnswerForm.TERMS if reading.refutes else self.wish.form
+            self.wish = replace(self.wish, form=form, needs=(reading.need,))
 
     # --- what the trace holds ------------------------------------------------------------------------------------
     @cached_property
@@ -194,6 +202,13 @@ class Evidence:
                 for version, replaced in self._unwritten.items()
             )
         )
+
+    @cached_property
+    def is_right(self) -> bool:
+        """The given answer says what was expected."""
+        if self.reading and self.reading.answered is not None:
+            return self.reading.answered
+        return same_answer(self.failure.answer, self.wish)
 
     @cached_property
     def abstained(self) -> bool:
@@ -326,7 +341,7 @@ class Evidence:
         return tuple(s for s in self.messages if best > 0 and self.about_source(s) == best)
 
     def _life(self, expected: Need) -> Life:
-        need = self._as_told(self.decisive(expected))
+        need = expected if self.reading else self._as_told(self.decisive(expected))
         sources = self._sources_of(need)
         own = {self.record(v) for s in sources for v in (s.message, *s.facts, *s.written)}
         taken = [v for s in sources for v in (*s.facts, *s.written) if self.compare.supports(v.content, need, v.day)]
@@ -339,6 +354,8 @@ class Evidence:
             return bool(spoken) and self.record(item) in own and script(item.content) not in (spoken, "")
 
         def carrying(item: Version | Hit) -> bool:
+            if self.reading and (read := self.reading.carries(item.content)) is not None:
+                return read
             taken_here = self.record(item) in own
             if translated(item):
                 return True
@@ -358,7 +375,7 @@ class Evidence:
             versions=versions,
             surviving=tuple(v for v in versions if v.key in last and (v.origin, v.digest) not in self._resummarised),
             returned=tuple(hit for hit in self.results.hits if carrying(hit)),
-            answered=answered(self.failure.answer, expected, self.wish.form, self.compare.lexicon),
+            answered=self._answered(expected),
             translated=any(translated(v) for v in versions),
         )
 
@@ -367,6 +384,11 @@ class Evidence:
         """(origin, digest) of the summaries that were rewritten: the records of one summary are one text."""
         earlier = (v for history in self.records for v in history[:-1])
         return frozenset((v.origin, v.digest) for v in earlier if v.span.kind == OpKind.CONSOLIDATE and v.digest)
+
+    def _answered(self, need: Need) -> bool:
+        if self.reading and (self.reading.refutes or self.reading.answered is not None):
+            return bool(self.reading.answered)
+        return answered(self.failure.answer, need, self.wish.form, self.compare.lexicon)
 
     def _sources_of(self, need: Need) -> tuple[Source, ...]:
         """Return the named messages that carry a need, else all named; without names those with most of the need."""
@@ -377,6 +399,8 @@ class Evidence:
         carrying = carry(self.named or self.messages) or carry(dictated(self.lineage, self.messages))
         if self.named:
             return tuple(carrying or self.named)
+        if self.reading:
+            return tuple(carrying)
         whole = self.compare.question.union(*(n.terms for n in self.wish.needs if not n.periods))
         piece = self.compare.question | need.terms
         held = [
@@ -398,6 +422,8 @@ class Evidence:
     def decisive(self, need: Need) -> Need:
         """Return the need. If no message holds the need, return the words that the given answer lacks: "room" decides
         nothing between "room 245" and "room 101". Numbers of one digit are too common to decide alone."""
+        if self.reading:
+            return need
         lacking = need.terms - terms(self.failure.answer)
         long = any(len(number) > 1 for number in lacking & numbers(need.text))
         return replace(need, terms=lacking) if long and not need.periods and not self.tellers(need) else need

@@ -38,6 +38,9 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "evidence": [str(step) for step in verdict.evidence],
         "complete": verdict.complete,
         "method": verdict.method,
+        "model": verdict.model,
+        "tokens": verdict.tokens,
+        "model_problem": verdict.model_problem,
         "version": verdict.version,
         "attribution_id": verdict.attribution_id,
     }
@@ -72,6 +75,9 @@ def read_verdict(text: str, failure: Failure) -> Verdict:
         alternatives=tuple(Alternative(**one) for one in said["alternatives"]),
         complete=said["complete"],
         method=said["method"],
+        model=said.get("model", ""),
+        tokens=said.get("tokens", 0),
+        model_problem=said.get("model_problem", ""),
         version=said["version"],
         attribution_id=said["attribution_id"],
     )

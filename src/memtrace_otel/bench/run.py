@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.attribution.entailment import Reader
+from memtrace_otel.attribution.model_reader import ModelReader
 from memtrace_otel.bench.baselines import first_loss
 from memtrace_otel.bench.generate import case_files
 from memtrace_otel.graph import build_graph
@@ -30,7 +32,7 @@ from memtrace_otel.semconv import (
 )
 
 RESULTS = "results"
-METHODS = ("rules",)
+METHODS = ("rules", "rules+model")
 _CHUNK = 16
 Progress = Callable[[int, int], None]
 
@@ -118,14 +120,15 @@ def read_spans(path: Path) -> Iterator[OperationSpan]:
 
 
 def _attribute(paths: Sequence[Path], mode: Mode) -> list[dict[str, Any]]:
-    return [{"file": path.name.partition(".")[0], **attributed(read_spans(path), mode)} for path in paths]
+    reader = ModelReader() if mode.method == "rules+model" else None
+    return [{"file": path.name.partition(".")[0], **attributed(read_spans(path), mode, reader)} for path in paths]
 
 
-def attributed(spans: Iterable[OperationSpan], mode: Mode) -> dict[str, Any]:
+def attributed(spans: Iterable[OperationSpan], mode: Mode, reader: Reader | None = None) -> dict[str, Any]:
     """Return the result on one file of spans: the verdicts, the seconds they took, what the lexical baseline says."""
     given = mode.given(list(spans))
     started = time.perf_counter()
-    verdicts = attribute_trace(build_graph(given))
+    verdicts = attribute_trace(build_graph(given), reader=reader)
     seconds = (time.perf_counter() - started) / max(1, len(verdicts))
     return {
         "seconds": round(seconds, 4),
@@ -146,4 +149,8 @@ def _verdict(verdict: Verdict) -> Mapping[str, Any]:
         ],
         "complete": verdict.complete,
         "reason": verdict.reason,
+        "method": verdict.method,
+        "model": verdict.model,
+        "tokens": verdict.tokens,
+        "model_problem": verdict.model_problem,
     }

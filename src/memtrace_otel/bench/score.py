@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 from memtrace_otel.bench.generate import MEMORY_TYPES, BenchError, read_truths
@@ -178,7 +178,8 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "calibration_error": calibration_error(failing),
         "coverage": coverage(failing),
         "seconds": round(mean(outcome.seconds for outcome in outcomes), 4) if outcomes else None,
-        "tokens": 0,
+        "asked": share(bool(o.said and o.said.get("model")) for o in failing),
+        "tokens": median([o.said["tokens"] for o in failing if o.said and o.said.get("tokens")] or [0]),
     }
 
 

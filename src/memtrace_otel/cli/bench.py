@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from memtrace_otel.cli.errors import clear_errors, fail
-from memtrace_otel.cli.options import examples
+from memtrace_otel.cli.options import examples, model_reader
 from memtrace_otel.cli.output import print_table, progress_bar
 from memtrace_otel.model.printable import printable_json
 
@@ -118,7 +118,9 @@ def generate(
 
 @bench.command(epilog=examples("memtrace-otel bench run bench", "memtrace-otel bench run bench --evidence known"))
 @_directory
-@click.option("--method", default="rules", show_default=True, type=click.Choice(["rules"]), help="What attributes.")
+@click.option(
+    "--method", default="rules", show_default=True, type=click.Choice(["rules", "rules+model"]), help="What attributes."
+)
 @click.option("--evidence", default="unknown", show_default=True, type=click.Choice(["known", "unknown"]),
               help="Whether the messages that told the answer are named.")  # fmt: skip
 @click.option("--expected", default="known", show_default=True, type=click.Choice(["known", "unknown"]),
@@ -132,6 +134,8 @@ def run(directory: Path, method: str, evidence: str, expected: str, content: str
     from memtrace_otel.bench.generate import BenchError
     from memtrace_otel.bench.run import Mode, run
 
+    if method != "rules":
+        model_reader()  # reports a model without a name before the work
     mode = Mode(method, evidence == "known", expected == "known", content == "on")
     try:
         with progress_bar(f"run {mode.name}") as progress:
@@ -187,6 +191,8 @@ _FIGURES: Mapping[str, str] = {
     "calibration_error": "calibration error",
     "coverage": "coverage at 90 % precision",
     "seconds": "seconds per case",
+    "asked": "cases with a model asked",
+    "tokens": "tokens per case asked, median",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
@@ -22,6 +23,7 @@ from memtrace_otel.cli.options import (
     database_option,
     examples,
     look_in_option,
+    model_reader,
     no_database,
     since_option,
     source_option,
@@ -30,6 +32,7 @@ from memtrace_otel.cli.output import progress_bar
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation, Delivery
+    from memtrace_otel.attribution.entailment import Reader
     from memtrace_otel.graph import EvolutionGraph
     from memtrace_otel.model import Verdict, VerdictLog
     from memtrace_otel.pipeline.diagnose import Diagnosis
@@ -53,6 +56,7 @@ _SHOWN_TEXT = 100
         "memtrace-otel attribute --source tempo+http://localhost:3200 --all --since 2h",
         "memtrace-otel attribute --source jaeger+http://localhost 4bf92f3577b34da6a3ce929d0e0e4736",
         "memtrace-otel attribute --all --db imported.db --look-in jaeger+http://localhost",
+        "MEMTRACE_MODEL=gpt-5.4 memtrace-otel attribute --all --method rules+model",
     )
 )
 @click.argument("trace_ids", nargs=-1, metavar="[TRACE_ID]...", callback=check_trace_ids)
@@ -61,6 +65,13 @@ _SHOWN_TEXT = 100
 @source_option
 @since_option
 @look_in_option
+@click.option(
+    "--method",
+    default="rules",
+    show_default=True,
+    type=click.Choice(["rules", "rules+model"]),
+    help="What attributes. rules+model: a model (MEMTRACE_MODEL) reads the texts of the cases that rules leave unsure.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per failing trace on standard output.")
 @click.option("--annotate/--no-annotate", default=True, show_default=True, help="Write the verdicts as spans.")
 @clear_errors
@@ -71,6 +82,7 @@ def attribute(
     source: str,
     since: int | None,
     look_in: str,
+    method: str,
     as_json: bool,
     annotate: bool,
 ) -> None:
@@ -93,15 +105,17 @@ def attribute(
     named = click.get_current_context().get_parameter_source("database")
     if source and named is ParameterSource.COMMANDLINE:
         raise click.UsageError("give either --db or --source")
+    reader = model_reader() if method == "rules+model" else None
     export_metrics()
     if annotate:
         read_targets()  # reports an unusable setting before the work
     found: list[Found] = []
     try:
         with _opened(database, source, look_in, annotate) as (opened, log):
-            sent = _attribute(opened, log, trace_ids, _since(since, source), annotate, found)
+            sent = _attribute(opened, log, trace_ids, _since(since, source), annotate, found, reader)
     finally:  # the verdicts are printed when the receiver is down, too
         _print(found, as_json)
+    _tell_model(found, method)
     if sent.traces is not None:
         click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
     elif source and annotate and found:
@@ -118,6 +132,18 @@ def attribute(
         searched = source and (everything or source.startswith("tempo"))
         later = "; a backend's search finds spans some seconds after they were sent" if searched else ""
         fail(f"no failing answer in {asked}{later}", NOTHING_FOUND)
+
+
+def _tell_model(found: list[Found], method: str) -> None:
+    """Say how many cases were decided by rules alone, and why answers of the model are missing."""
+    if method == "rules" or not found:
+        return
+    asked = [verdict for verdict, _ in found if verdict.model]
+    tokens = sum(verdict.tokens for verdict in asked)
+    alone = len(found) - len(asked)
+    click.echo(f"rules alone decided {alone} of {len(found)}; {tokens} tokens for the others", err=True)
+    for problem, count in Counter(v.model_problem for v in asked if v.model_problem).items():
+        click.echo(f"the model did not help in {count}: {problem}", err=True)
 
 
 def _since(since: int | None, source: str) -> int:
@@ -166,6 +192,7 @@ def _attribute(
     since: int,
     annotate: bool,
     found: list[Found],
+    reader: Reader | None,
 ) -> Delivery:
     """Attribute, add the verdicts to `found`, write them to the log and send them. The first error is raised last."""
     from memtrace_otel.annotate import Delivery, RejectedError, SendError, deliver
@@ -174,7 +201,7 @@ def _attribute(
     started = time.time_ns()
     total, failed, is_down = Delivery(), None, False
     with progress_bar("attribute") as progress:
-        for diagnosis in diagnose(source, log, trace_ids, since=since, progress=progress):
+        for diagnosis in diagnose(source, log, trace_ids, since=since, progress=progress, model=reader):
             made: list[Annotation] = []
             try:
                 made = record(log, diagnosis, started=started) if annotate else []

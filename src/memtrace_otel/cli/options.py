@@ -15,6 +15,7 @@ from memtrace_otel import settings
 from memtrace_otel.model import parse_time
 
 if TYPE_CHECKING:
+    from memtrace_otel.attribution.model_reader import ModelReader
     from memtrace_otel.pages import Page
 
 P = ParamSpec("P")
@@ -141,3 +142,13 @@ def check_scope(context: click.Context, parameter: click.Parameter, value: str |
 def examples(*lines: str) -> str:
     """Return the examples at the end of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def model_reader() -> ModelReader:
+    """Return the reader of `--method rules+model`. Raise UsageError when no model is named."""
+    from memtrace_otel.attribution.model_reader import ModelReader
+
+    try:
+        return ModelReader()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None

@@ -65,7 +65,7 @@ class Verdict:
     """The attribution of one failure. `trace_id`/`span_id` of the decisive operation are '' when there is none.
 
     `advice` is one next step for a person. `earlier_types` are the failure types that the verdicts on the same answer
-    before this one name.
+    before this one name. `model` was asked and `tokens` were spent; `model_problem` says why answers are missing.
     """
 
     failure: Failure
@@ -86,6 +86,9 @@ class Verdict:
     version: str = ""
     replaces: str = field(default="")
     advice: str = ""
+    model: str = ""
+    tokens: int = 0
+    model_problem: str = ""
     earlier_types: frozenset[str] = frozenset()
 
 

@@ -17,11 +17,13 @@ from memtrace_otel.annotate.identity import reason_to_keep
 from memtrace_otel.attribution import (
     attribute,
     attribute_everywhere,
+    attribute_with_model,
     find_failures,
     is_open,
     read_verdict,
     verdict_json,
 )
+from memtrace_otel.attribution.entailment import Reader
 from memtrace_otel.graph import EvolutionGraph, load_everywhere, load_graph, load_graphs
 from memtrace_otel.model import (
     Failure,
@@ -90,11 +92,13 @@ def diagnose(
     known: bool = False,
     progress: Progress = lambda done, total: None,
     leave_out: LeaveOut | None = None,
+    model: Reader | None = None,
 ) -> Iterator[Diagnosis]:
     """Attribute every failing answer of the traces; one graph is in memory at a time.
 
     Without `trace_ids`: of all traces with a failing evaluation at `since` (ns) or later, and of those on which `log`
-    has a verdict. `progress(done, total)` counts traces. Of two verdicts on one answer `lasting` decides.
+    has a verdict. `progress(done, total)` counts traces. A `model` is
+    asked about the cases that the rules leave unsure. Of two verdicts on one answer `lasting` decides.
 
     A trace whose memory cannot be read goes to `leave_out` with the error, and the others follow; without `leave_out`
     the error is raised (with a warning instead, when no trace was named). Raises UnknownTraceError for traces that the
@@ -115,7 +119,7 @@ def diagnose(
                 raise UnknownTraceError(*unknown)
             everywhere = _Everywhere(source, some)
             for found in _graphs(source, reader, some, leave_out):
-                diagnosis = _attribute(*found, log, everywhere)
+                diagnosis = _attribute(*found, log, everywhere, model)
                 done += len(diagnosis.trace_ids)
                 progress(done, len(asked))
                 if diagnosis.verdicts or diagnosis.outdated:
@@ -163,10 +167,15 @@ class _Everywhere:
 
 
 def _attribute(
-    reader: TraceSource, trace_ids: list[str], graph: EvolutionGraph, log: VerdictLog, everywhere: _Everywhere
+    source: TraceSource,
+    trace_ids: list[str],
+    graph: EvolutionGraph,
+    log: VerdictLog,
+    everywhere: _Everywhere,
+    model: Reader | None,
 ) -> Diagnosis:
     stored = {verdict.answer: verdict for trace_id in trace_ids for verdict in log.verdicts(trace_id)}
-    diagnosis = Diagnosis(graph, reader, tuple(trace_ids), (), (), partial=Incomplete.BOUNDED in graph.incomplete)
+    diagnosis = Diagnosis(graph, source, tuple(trace_ids), (), (), partial=Incomplete.BOUNDED in graph.incomplete)
     verdicts: list[Verdict] = []
     seconds: list[float] = []
     for failure in find_failures(graph):
@@ -175,6 +184,8 @@ def _attribute(
             verdict = attribute(graph, failure)
             if is_open(verdict):
                 verdict = everywhere.attribute(failure, verdict)
+            if model is not None:
+                verdict = attribute_with_model(graph, failure, verdict, model)
             earlier = stored.pop(failure.answer_span.origin, None)
             verdicts.append(lasting(verdict, earlier, diagnosis) if earlier else verdict)
             seconds.append(time.perf_counter() - started)

@@ -56,7 +56,8 @@ def _supporting(evidence: Evidence, given: Expectation) -> Source | None:
     for source in sorted(evidence.named or evidence.messages, key=lambda s: -evidence.about_source(s)):
         message = source.message
         near = best > 0 and evidence.about_source(source) >= AS_MUCH_ABOUT * best
-        if (near or evidence.named) and all(
+        told_otherwise = evidence.reading and evidence.reading.contradicts(message.content)
+        if (near or evidence.named or told_otherwise) and all(
             evidence.compare.supports(message.content, need, message.day) for need in given.needs
         ):
             return source

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence
-from memtrace_otel.attribution.expectation import same_answer
 from memtrace_otel.attribution.rules.finding import CERTAIN, Finding, quoted
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
@@ -12,7 +11,7 @@ from memtrace_otel.semconv import FailureType
 def judge(evidence: Evidence) -> Finding | None:
     """Blame the judge when the given answer says what was expected."""
     failure = evidence.failure
-    if not failure.answer or not same_answer(failure.answer, evidence.wish):
+    if not failure.answer or not evidence.is_right:
         return None
     operation = failure.judge_span or evidence.answer_span
     expected = quoted(failure.expected) if failure.expected else "that nothing is known"

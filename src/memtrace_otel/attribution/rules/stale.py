@@ -19,10 +19,10 @@ def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | No
     if given.form in (AnswerForm.ABSTAIN, AnswerForm.MISSING) or life.need is None:
         return None
     reached = {hit.record for hit in evidence.results.hits}
-    live = [h[-1] for h in evidence.records if evidence.record(h[-1]) in reached and not h[-1].deleted]
+    live = [(h[0], h[-1]) for h in evidence.records if evidence.record(h[-1]) in reached and not h[-1].deleted]
     for new in life.surviving:
-        for old in live:
-            earlier = old.span.start < new.span.start and evidence.lineage.scope(old.span) == evidence.lineage.scope(
+        for first, old in live:
+            earlier = first.span.start < new.span.start and evidence.lineage.scope(old.span) == evidence.lineage.scope(
                 new.span
             )
             if not earlier or not all(carries(old.content, n, evidence.compare.lexicon, old.day) for n in given.needs):
@@ -30,7 +30,8 @@ def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | No
             values = life.need.terms | frozenset(t for n in given.needs for t in n.terms)
             frame_old, frame_new = terms(old.content) - values, terms(new.content) - values
             same = (
-                evidence.compare.lexicon.share(frame_old, frame_new) >= 0.5
+                (evidence.reading is not None and evidence.reading.contradicts(old.content))
+                or evidence.compare.lexicon.share(frame_old, frame_new) >= 0.5
                 or evidence.compare.lexicon.share(frame_new, frame_old) >= 0.5
             )
             if same and evidence.compare.about(old.content) >= AS_MUCH_ABOUT * evidence.compare.about(new.content):
