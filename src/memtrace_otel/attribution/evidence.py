@@ -348,7 +348,8 @@ class Evidence:
         bar_own = _OWN * max((self.compare.about(v.content) for v in taken), default=0.0)
         bar = AS_MUCH_ABOUT * max((self.compare.about(s.message.content) for s in sources), default=_UNSOURCED)
 
-        spoken = script(need.text) if any(script(s.message.content) == script(need.text) for s in sources) else ""
+        spoken = "" if self.reading else script(need.text)  # a model reads every script
+        spoken = spoken if any(script(s.message.content) == spoken for s in sources) else ""
 
         def translated(item: Version | Hit) -> bool:
             return bool(spoken) and self.record(item) in own and script(item.content) not in (spoken, "")
