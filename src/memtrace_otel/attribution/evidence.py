@@ -105,7 +105,19 @@ class Evidence:
         """Histories, up to the search, of the records of the scopes concerned, with replacements by other scopes."""
         asked = self.results.asked_at
         histories = (history for ref in self.lineage.records() for history in self.lineage.histories(ref, asked))
-        return tuple(kept for history in histories if (kept := tuple(self._kept(history))))
+        kept = (tuple(self._kept(history)) for history in histories)
+        return tuple((*history, *self._trimmed(history[-1])) for history in kept if history)
+
+    def _trimmed(self, last: Version) -> list[Version]:
+        """Return the deletion of a message that the turn of the question took out of the conversation.
+
+        A checkpoint saves the shorter conversation after the call of the model, so the deletion follows the answer.
+        """
+        if ref_kind(last.ref) != RefKind.STATE or all(hit.ref != last.ref for hit in self.results.dropped):
+            return []
+        turn = self.answer_span.trace_id
+        later = (v for v in self.lineage.history(last.ref) if v.span.start > self.results.asked_at)
+        return [v for v in later if v.deleted and v.span.trace_id == turn and self.lineage.replaces(v, last)][:1]
 
     def _kept(self, history: Iterable[Version]) -> Iterator[Version]:
         last: Version | None = None
@@ -368,13 +380,16 @@ class Evidence:
 
         versions = tuple(v for history in self.records for v in history if not v.deleted and carrying(v))
         last = {history[-1].key for history in self.records}
+        surviving = tuple(v for v in versions if v.key in last and (v.origin, v.digest) not in self._resummarised)
+        if not all(ref_kind(v.ref) == RefKind.STATE for v in versions):  # a conversation only quotes a stored record
+            surviving = tuple(v for v in surviving if ref_kind(v.ref) != RefKind.STATE)
         return Life(
             need=need,
             sources=sources,
             said=any(self.compare.supports(s.message.content, need, s.message.day) for s in sources),
             facts=tuple(fact for source in sources for fact in source.facts if carrying(fact)),
             versions=versions,
-            surviving=tuple(v for v in versions if v.key in last and (v.origin, v.digest) not in self._resummarised),
+            surviving=surviving,
             returned=tuple(hit for hit in self.results.hits if carrying(hit)),
             answered=self._answered(expected),
             translated=any(translated(v) for v in versions),

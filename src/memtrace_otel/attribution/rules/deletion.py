@@ -15,7 +15,9 @@ def deletion(evidence: Evidence) -> Finding | None:
         if loss is None or not loss.after.deleted:
             continue
         held = f" {excerpt(loss.before.content, life)}" if loss.before.content else ""
-        reason = f"The record{held} held {wanted(life)} and was deleted before the question was asked."
+        trimmed = loss.after.span.start > evidence.results.asked_at
+        when = "in the turn of the question: the prompt has no copy" if trimmed else "before the question was asked"
+        reason = f"The record{held} held {wanted(life)} and was deleted {when}."
         step = Step("deleted", loss.after.ref, loss.after.origin)
         return Finding(
             failure_type=FailureType.DELETION,

@@ -7,6 +7,8 @@ from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.expectation import AnswerForm, carries, expectation
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.text import terms
+from memtrace_otel.model import ref_kind
+from memtrace_otel.semconv import RefKind
 
 
 def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | None:
@@ -19,7 +21,8 @@ def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | No
     if given.form in (AnswerForm.ABSTAIN, AnswerForm.MISSING) or life.need is None:
         return None
     reached = {hit.record for hit in evidence.results.hits}
-    live = [(h[0], h[-1]) for h in evidence.records if evidence.record(h[-1]) in reached and not h[-1].deleted]
+    pairs = [(h[0], h[-1]) for h in evidence.records if evidence.record(h[-1]) in reached and not h[-1].deleted]
+    live = [pair for pair in pairs if ref_kind(pair[1].ref) != RefKind.STATE]  # a conversation keeps every message
     for new in life.surviving:
         for first, old in live:
             earlier = first.span.start < new.span.start and evidence.lineage.scope(old.span) == evidence.lineage.scope(
