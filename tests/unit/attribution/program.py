@@ -45,6 +45,14 @@ class Program:
         span = self._span(OpKind.CREATE, scope=scope, inputs=(read,), outputs=(made,))
         return Variable(made.ref, Role.HIT, span.origin, made.content)
 
+    def quote(self, text: str) -> Variable:
+        """Keep a message in the state of a conversation without an owner. Return the message as a hit."""
+        self._trace += 1
+        message = Variable(f"message:{self._trace}", Role.MESSAGE, content=text)
+        state = Variable(f"state:chat-{self._trace}.1", content=text, action=Action.ADD)
+        span = self._span(OpKind.INGEST, inputs=(message,), outputs=(state,))
+        return Variable(state.ref, Role.HIT, span.origin, text)
+
     def delete(self, record: Variable, scope: str = ANN) -> OperationSpan:
         """Delete a record."""
         self._trace += 1
@@ -52,15 +60,30 @@ class Program:
         read = Variable(record.ref, Role.PREVIOUS, record.origin)
         return self._span(OpKind.DELETE, scope=scope, inputs=(read,), outputs=(gone,))
 
-    def ask(self, question: str, given: str, *hits: Variable, expected: str | None, scope: str = ANN) -> Verdict:
-        """Search, answer and judge the answer wrong; return the verdict. `expected` None: the judge gives none."""
+    def ask(
+        self,
+        question: str,
+        given: str,
+        *hits: Variable,
+        expected: str | None,
+        scope: str = ANN,
+        trimmed: bool = False,
+    ) -> Verdict:
+        """Search, answer and judge the answer wrong; return the verdict. `expected` None: the judge gives none.
+
+        `trimmed`: the prompt holds a placeholder, and the hits are deleted after the answer.
+        """
         self._trace += 1
         query = Variable("query:q", Role.QUERY, content=question)
         context = Variable("context:c", content="\n".join(hit.content for hit in hits))
         search = self._span(OpKind.RETRIEVE, scope=scope, inputs=(query, *hits), outputs=(context,))
         read = Variable(context.ref, Role.CONTEXT, search.origin)
         answer = Variable("answer:a", content=given)
-        respond = self._span(OpKind.RESPOND, inputs=(query, read), outputs=(answer,))
+        inputs = (query, Variable("message:s", Role.HISTORY, content="A placeholder.")) if trimmed else (query, read)
+        respond = self._span(OpKind.RESPOND, inputs=inputs, outputs=(answer,))
+        for hit in hits if trimmed else ():
+            gone = Variable(hit.ref, action=Action.DELETE)
+            self._span(OpKind.DELETE, inputs=(Variable(hit.ref, Role.PREVIOUS, hit.origin),), outputs=(gone,))
         judged = [query, Variable("answer:a", Role.ANSWER, respond.origin)]
         judged += [Variable("expected:e", Role.EXPECTED, content=expected)] if expected is not None else []
         label = {"gen_ai.evaluation.score.label": "fail"}

@@ -59,3 +59,29 @@ def test_the_record_of_another_user_is_a_failure_of_the_search(mixed: bool) -> N
     verdict = program.ask("When is my wife's birthday?", "3 March", *hits, expected="You have not told me.", scope=BOB)
     assert verdict.failure_type == (FailureType.RETRIEVAL if mixed else FailureType.ANNOTATION)
     assert ("another user" in verdict.reason) == mixed
+
+
+def test_a_conversation_that_quotes_a_deleted_record_does_not_keep_the_record_alive() -> None:
+    program = Program()
+    [record] = program.tell("My wedding day is 6 June.", "Wedding day: 6 June")
+    program.quote("Remember that my wedding day is 6 June, please.")
+    deleted = program.delete(record)
+    verdict = program.ask("When is my wedding day?", "I do not know.", expected="6 June")
+    assert (verdict.failure_type, verdict.span_id) == ("deletion", deleted.span_id)
+
+
+def test_two_messages_of_a_conversation_are_no_stale_pair() -> None:
+    program = Program()
+    old = program.quote("Book room 101 for the meeting.")
+    program.quote("Change the meeting: book room 245 for the meeting.")
+    verdict = program.ask("Which room is booked for the meeting?", "Room 101 is booked.", old, expected="room 245")
+    assert verdict.failure_type == "retrieval"
+
+
+def test_a_message_that_the_turn_of_the_question_trims_is_deleted() -> None:
+    program = Program()
+    message = program.quote("The contract number of Baker is QX-4471.")
+    verdict = program.ask(
+        "Which contract number does Baker have?", "I have none.", message, expected="QX-4471", trimmed=True
+    )
+    assert (verdict.failure_type, verdict.operation_kind) == ("deletion", "delete")
