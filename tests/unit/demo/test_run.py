@@ -29,7 +29,7 @@ def test_a_users_own_model_is_never_reached(monkeypatch: pytest.MonkeyPatch, tmp
         monkeypatch.setenv(name, "the user's own")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
     monkeypatch.setenv("NO_PROXY", "intranet")
-    environment = run._environment(tmp_path)
+    environment = run.observed_environment(tmp_path)
     assert "the user's own" not in environment.values()
     assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://127.0.0.1:4317"
     assert environment["NO_PROXY"] == "intranet,127.0.0.1"
@@ -53,7 +53,7 @@ def test_two_runs_share_no_user(tmp_path: Path) -> None:
 
 def test_a_missing_mem0_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run, "find_spec", lambda name: None)
-    with pytest.raises(DemoError, match=r"needs the package mem0: pip install 'memtrace-otel\[demo\]'"):
+    with pytest.raises(DemoError, match="needs the package mem0: in a checkout"):
         run_demo(tmp_path / "demo")
     assert not (tmp_path / "demo").exists()
 
@@ -63,7 +63,7 @@ def test_a_failing_process_names_step_log_and_reason(tmp_path: Path) -> None:
     run._write_app(directory / "app")
     (directory / "app" / "assistant.py").write_text("raise SystemExit('the store is locked')")
     with pytest.raises(DemoError) as error:
-        run._assistant(directory, "day-1", ["chat"], run._environment(directory))
+        run._assistant(directory, "day-1", ["chat"], run.observed_environment(directory))
     assert "day-1: the assistant ended with status 1" in str(error.value)
     assert str(directory / "logs" / "day-1.log") in str(error.value)
     assert "the store is locked" in str(error.value)
