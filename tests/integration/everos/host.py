@@ -222,6 +222,16 @@ class Memory:
         owner = {} if "agent_id" in more else {"user_id": self.user}
         return await self.everos.post("search", **owner, **({"query": query, "method": method, "top_k": 3} | more))
 
+    async def find(self, query: str) -> None:
+        """Search until EverOS returns an episode.
+
+        EverOS reports a file as indexed while a second run of its indexer still replaces the rows of the file.
+        """
+        end = time.monotonic() + _PATIENCE
+        while not (await self.search(query))["episodes"]:
+            assert time.monotonic() < end, f"no episode of {self.user}: {self.everos._ledger()}"
+            await asyncio.sleep(0.1)
+
     async def get(self, kind: str = "episode") -> Any:
         return await self.everos.post("get", user_id=self.user, memory_type=kind)
 
