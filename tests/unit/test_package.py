@@ -36,7 +36,20 @@ MAY_IMPORT = {
     "annotate": {"model", "otlp"},
 }
 EVERYWHERE = {"version", "semconv", "settings"}
-ON_TOP = {"bench", "canary", "cli", "demo", "doctor", "launch", "pages", "pipeline", "report", "serve", "testing"}
+ON_TOP = {
+    "bench",
+    "canary",
+    "cli",
+    "demo",
+    "doctor",
+    "launch",
+    "pages",
+    "pipeline",
+    "repair",
+    "report",
+    "serve",
+    "testing",
+}
 
 
 def imported_packages(path: Path) -> set[str]:

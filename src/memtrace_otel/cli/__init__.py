@@ -21,6 +21,7 @@ from memtrace_otel.cli.graph import graph
 from memtrace_otel.cli.observe import doctor, run
 from memtrace_otel.cli.options import examples
 from memtrace_otel.cli.own_environment import set_aside
+from memtrace_otel.cli.repair import repair
 from memtrace_otel.cli.serve import serve
 from memtrace_otel.cli.spans import import_files
 from memtrace_otel.cli.store import store
@@ -58,6 +59,7 @@ _COMMANDS = (
     attribute,
     watch,
     report,
+    repair,
     graph,
     import_files,
     store,

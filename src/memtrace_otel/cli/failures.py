@@ -293,19 +293,21 @@ def answers(database: Path, as_json: bool) -> None:
 def report(trace_ids: tuple[str, ...], database: Path, output: Path, title: str) -> None:
     """Write an HTML report on the failing answers (no TRACE_ID: on all)."""
     from memtrace_otel.pipeline.diagnose import diagnose
+    from memtrace_otel.repair.plan import Pointed, make_plan
     from memtrace_otel.report import render_report, write_private
     from memtrace_otel.sources import SqliteStore
 
-    verdicts: list[Verdict] = []
+    pointed: list[Pointed] = []
 
     def found() -> Iterator[tuple[Verdict, EvolutionGraph]]:
         for diagnosis in diagnose(store, store, trace_ids, progress=progress):
-            verdicts.extend(diagnosis.verdicts)
-            yield from ((verdict, diagnosis.graph) for verdict in diagnosis.verdicts)
+            for verdict in diagnosis.verdicts:
+                pointed.append(Pointed.of(verdict, diagnosis.graph))
+                yield verdict, diagnosis.graph
 
     with SqliteStore.open(database, create=False) as store, progress_bar("attribute") as progress:
-        page = render_report(found(), title=title, source=str(database))
+        page = render_report(found(), title=title, source=str(database), plan=lambda: make_plan(pointed))
     write_private(output, page)
-    click.echo(f"{output}: {len(verdicts)} failing answer{'s' * (len(verdicts) != 1)}")
-    if not verdicts:
+    click.echo(f"{output}: {len(pointed)} failing answer{'s' * (len(pointed) != 1)}")
+    if not pointed:
         sys.exit(NOTHING_FOUND)

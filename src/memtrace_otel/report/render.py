@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
@@ -56,12 +57,18 @@ _pages = page_templates()
 
 
 def render_report(
-    found: Iterable[tuple[Verdict, EvolutionGraph]], *, title: str, source: str, created: int | None = None
+    found: Iterable[tuple[Verdict, EvolutionGraph]],
+    *,
+    title: str,
+    source: str,
+    created: int | None = None,
+    plan: Callable[[], Mapping[str, Any]] | None = None,
 ) -> str:
     """Return a self-contained HTML page about verdicts, each with the graph that it was found in; in time order,
     whatever theirs is. Verdicts of one graph come together, so that it can be dropped before the next.
 
     `source` says where the spans came from (a database file); `created` is nanoseconds since the epoch, now if None.
+    `plan` is called after the last verdict: the plan of `repair plan` is shown above the verdicts.
     """
     made: list[tuple[Verdict, Card]] = []
     gaps: Counter[str] = Counter()
@@ -84,6 +91,7 @@ def render_report(
         bar_width=BAR_WIDTH,
         traced=sum(bool(verdict.span_id) for verdict in verdicts),
         incomplete=sum(not verdict.complete for verdict in verdicts),
+        plan=plan() if plan and made else None,
         gaps=[(one_line(reason).replace("_", " "), count) for reason, count in gaps.items()],
     )
 

@@ -1,0 +1,192 @@
+"""`repair plan`: the diagnostic report. Failures are counted by type, component and kind of information, over time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memtrace_otel.bench.score import share, wilson
+from memtrace_otel.graph import EvolutionGraph
+from memtrace_otel.model import Failure, Verdict
+from memtrace_otel.model.printable import one_line
+from memtrace_otel.pipeline.diagnose import diagnose
+from memtrace_otel.repair.components import Component, Information, component_of, information_of
+from memtrace_otel.report.times import day_and_clock
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType
+from memtrace_otel.sources import SqliteStore
+
+EXAMPLES = 3
+_TEXT = 160
+"""Characters of a text in an exemplar."""
+Plan = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pointed:
+    """A verdict with the component that the verdict points to."""
+
+    verdict: Verdict
+    component: Component | None
+    information: Information
+
+    @classmethod
+    def of(cls, verdict: Verdict, graph: EvolutionGraph) -> Pointed:
+        """Return the verdict with its component, read from the graph of its failure."""
+        return cls(verdict, component_of(verdict, graph), information_of(verdict))
+
+    @property
+    def time(self) -> int:
+        """When the answer was judged (ns), else when the answer was given."""
+        failure: Failure = self.verdict.failure
+        return (failure.judge_span or failure.answer_span).start
+
+
+def plan_of_store(
+    store: SqliteStore, since: int = 0, *, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Plan:
+    """Attribute the failures of a database and return their plan; nothing is written.
+
+    With `since` (ns), the period from then to now is compared with the equally long period before.
+    """
+    now = time.time_ns()
+    begin = max(0, 2 * since - now) if since else 0
+    found = [
+        Pointed.of(verdict, diagnosis.graph)
+        for diagnosis in diagnose(store, store, since=begin, progress=progress)
+        for verdict in diagnosis.verdicts
+    ]
+    judged = [span.start for span in store.evaluations(begin) if span.instrumentation_scope != ATTRIBUTION_SCOPE]
+    return make_plan(found, judged, since=since, now=now)
+
+
+def make_plan(found: Iterable[Pointed], judged: Sequence[int] = (), *, since: int = 0, now: int = 0) -> Plan:
+    """Return the plan of a period as a JSON object; `judged` are the times (ns) of all evaluations."""
+    every = sorted(found, key=lambda one: one.time)
+    current = [one for one in every if one.time >= since]
+    count = sum(time >= since for time in judged)
+    types = Counter(str(one.verdict.failure_type) for one in current)
+    return {
+        "period": {"since": since, "until": now},
+        "answers": _ratio(len(current), count),
+        "by_type": {type: _ratio(types[type], len(current)) for type in map(str, FailureType) if types[type]},
+        "components": _components(current),
+        "patterns": _patterns(current),
+        "trend": _trend(every, judged, since, now) if since else None,
+    }
+
+
+def _ratio(hits: int, count: int) -> dict[str, Any]:
+    """Return a share with its 95 % Wilson interval; an answer judged twice does not make a share above 1."""
+    return share(i < hits for i in range(max(hits, count)))
+
+
+def _components(found: Sequence[Pointed]) -> list[dict[str, Any]]:
+    """Return the components by the number of failures that each would touch."""
+    by: defaultdict[Component, list[Pointed]] = defaultdict(list)
+    for one in found:
+        if one.component is not None:
+            by[one.component].append(one)
+    return [
+        {
+            "component": str(component),
+            "failures": _ratio(len(some), len(found)),
+            "changes": [
+                {"advice": advice, "failures": count}
+                for advice, count in Counter(one.verdict.advice for one in some).most_common()
+            ],
+            "examples": _examples(some),
+        }
+        for component, some in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def _patterns(found: Sequence[Pointed]) -> list[dict[str, Any]]:
+    """Return groups of failures with one cause and one kind of information, the largest first."""
+    by: defaultdict[tuple[str, str], list[Pointed]] = defaultdict(list)
+    for one in found:
+        by[str(one.verdict.failure_type), str(one.information)].append(one)
+    return [
+        {"failure_type": type, "information": information, "failures": len(some), "examples": _examples(some)}
+        for (type, information), some in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def _examples(found: Sequence[Pointed]) -> list[dict[str, str]]:
+    """Return the surest failures: an exemplar shows the pattern best when its verdict is sure."""
+    return [
+        {
+            "trace_id": one.verdict.failure.trace_id,
+            "question": one_line(one.verdict.failure.question, _TEXT),
+            "expected": one_line(one.verdict.failure.expected, _TEXT),
+            "answer": one_line(one.verdict.failure.answer, _TEXT),
+            "reason": one_line(one.verdict.reason, 2 * _TEXT),
+        }
+        for one in sorted(found, key=lambda one: -one.verdict.confidence)[:EXAMPLES]
+    ]
+
+
+def _trend(found: Sequence[Pointed], judged: Sequence[int], since: int, now: int) -> dict[str, Any]:
+    """Compare the period with the equally long one before; a change counts when the two intervals are apart."""
+    begin = max(0, 2 * since - now)
+    before = [one for one in found if begin <= one.time < since]
+    count = sum(begin <= time < since for time in judged)
+    after = [one for one in found if one.time >= since]
+    total = sum(time >= since for time in judged)
+    return {
+        "before": _ratio(len(before), count),
+        "change": _change((len(before), count), (len(after), total)),
+        "by_type": {
+            type: {"before": old, "now": new, "change": _change((old, count), (new, total))}
+            for type in map(str, FailureType)
+            if (old := sum(one.verdict.failure_type == type for one in before))
+            + (new := sum(one.verdict.failure_type == type for one in after))
+        },
+    }
+
+
+def _change(before: tuple[int, int], after: tuple[int, int]) -> str:
+    (low, high), (new_low, new_high) = (wilson(min(hits, count), count) for hits, count in (before, after))
+    return "more" if new_low > high else "fewer" if new_high < low else "no clear change"
+
+
+def markdown(plan: Plan) -> str:
+    """Return the plan as Markdown."""
+    period = plan["period"]
+    since = f" since {day_and_clock(period['since'])}" if period["since"] else ""
+    lines = ["# Repair plan", "", f"{shown(plan['answers'])} of the judged answers failed{since}.", ""]
+    lines += ["| failure type | failures | share of failures |", "|---|---:|---|"]
+    lines += [f"| {type} | {one['hits']} | {shown(one)} |" for type, one in plan["by_type"].items()]
+    lines += ["", "## What to change", ""]
+    for one in plan["components"]:
+        lines += [f"### {one['component'].capitalize()}: {shown(one['failures'])}", ""]
+        lines += [f"- {change['advice'] or 'no advice'} ({change['failures']})" for change in one["changes"]]
+        lines += ["", "Exemplars:", "", *map(_example, one["examples"]), ""]
+    lines += ["## Patterns", "", "| cause | information | failures | exemplar |", "|---|---|---:|---|"]
+    for one in plan["patterns"]:
+        question = _safe(one["examples"][0]["question"])
+        lines += [f"| {one['failure_type']} | {one['information']} | {one['failures']} | {question} |"]
+    if trend := plan["trend"]:
+        lines += ["", "## Trend", "", f"Before: {shown(trend['before'])}. Now: {shown(plan['answers'])}."]
+        lines += [f"Change: {trend['change']}.", "", "| failure type | before | now | change |", "|---|---:|---:|---|"]
+        for type, one in trend["by_type"].items():
+            lines += [f"| {type} | {one['before']} | {one['now']} | {one['change']} |"]
+    return "\n".join(lines) + "\n"
+
+
+def shown(ratio: dict[str, Any]) -> str:
+    """Return `9 of 40, 22.5 % [12 %, 38 %]`."""
+    if not ratio["count"]:
+        return "0 of 0"
+    return f"{ratio['hits']} of {ratio['count']}, {ratio['share']:.1%} [{ratio['low']:.0%}, {ratio['high']:.0%}]"
+
+
+def _example(example: dict[str, str]) -> str:
+    return f"- `{example['trace_id']}` {_safe(example['question'])} {_safe(example['reason'])}"
+
+
+def _safe(text: str) -> str:
+    """Escape the marks of Markdown and HTML: the text comes from a trace."""
+    return "".join("\\" + char if char in "\\`*_{}[]<>()#|!&" else char for char in text)

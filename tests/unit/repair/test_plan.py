@@ -1,0 +1,164 @@
+"""The plan: planted faults point to the component that has them; periods are compared; nothing is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.bench.generate import Plan, case_files, generate, read_truths
+from memtrace_otel.bench.run import read_spans
+from memtrace_otel.cli import main
+from memtrace_otel.graph import EvolutionGraph, build_graph
+from memtrace_otel.model import OperationSpan, Verdict
+from memtrace_otel.repair.components import Component, Information, component_of, information_of
+from memtrace_otel.repair.plan import Pointed, make_plan, markdown
+from memtrace_otel.semconv import RETRIEVAL_THRESHOLD, FailureType, OpKind, Role
+
+Diagnosed = list[tuple[Verdict, EvolutionGraph]]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("cases")
+    faults = ("E1", "U3", "D1", "R1", "R2", "R3", "M1", "A1", "N2")
+    generate(Plan(5, 3 * len(faults), faults=faults, messages=(12, 20)), directory, processes=1)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def by_fault(cases: Path) -> dict[str, Diagnosed]:
+    """The verdicts of right type, by planted fault."""
+    found: dict[str, Diagnosed] = {}
+    truths = {truth["file"]: truth for truth in read_truths(cases)}
+    for path in case_files(cases):
+        truth = truths[path.name.partition(".")[0]]
+        graph = build_graph(list(read_spans(path)))
+        right = [v for v in attribute_trace(graph) if v.failure_type == truth["failure_type"]]
+        found.setdefault(truth["fault"], []).extend((verdict, graph) for verdict in right)
+    return found
+
+
+@pytest.fixture(scope="module")
+def pointed(by_fault: dict[str, Diagnosed]) -> list[Pointed]:
+    return [Pointed.of(verdict, graph) for some in by_fault.values() for verdict, graph in some]
+
+
+@pytest.mark.parametrize(
+    ("fault", "component"),
+    [
+        ("E1", Component.EXTRACTION),
+        ("U3", Component.UPDATE),
+        ("D1", Component.UPDATE),
+        ("R1", Component.K),
+        ("R2", Component.FILTER),
+        ("R3", Component.CONTENT_LIMIT),
+        ("M1", Component.ANSWERING),
+        ("A1", Component.ANSWERING),
+        ("N2", None),
+    ],
+)
+def test_a_planted_fault_points_to_its_component(
+    by_fault: dict[str, Diagnosed], fault: str, component: Component | None
+) -> None:
+    assert by_fault[fault]
+    assert {component_of(verdict, graph) for verdict, graph in by_fault[fault]} == {component}
+
+
+def test_a_record_below_the_threshold_points_to_the_threshold(by_fault: dict[str, Diagnosed]) -> None:
+    verdict, graph = by_fault["R1"][0]
+
+    def with_threshold(span: OperationSpan) -> OperationSpan:
+        inputs = tuple(replace(v, score=0.2) if v.role == Role.CANDIDATE else v for v in span.inputs)
+        return replace(span, inputs=inputs, attributes={**span.attributes, RETRIEVAL_THRESHOLD: 0.5})
+
+    spans = [with_threshold(s) if s.kind == OpKind.RETRIEVE else s for s in graph.operations()]
+    assert component_of(verdict, build_graph(spans)) is Component.THRESHOLD
+
+
+@pytest.mark.parametrize("failure_type", [FailureType.JUDGE, FailureType.ANNOTATION, FailureType.UNKNOWN])
+def test_no_component_is_blamed_for_what_no_component_did(
+    by_fault: dict[str, Diagnosed], failure_type: FailureType
+) -> None:
+    verdict, graph = by_fault["R1"][0]
+    assert component_of(replace(verdict, failure_type=failure_type), graph) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "expected", "information"),
+    [
+        ("When is the trip?", "12 May 2026", Information.DATE),
+        ("When does it start?", "8:40", Information.DATE),
+        ("How many chairs are there?", "fourteen", Information.QUANTITY),
+        ("Is the shop open?", "No", Information.NEGATION),
+        ("Where is the key?", "under the pot", Information.OTHER),
+    ],
+)
+def test_the_expected_answer_tells_the_kind_of_information(
+    by_fault: dict[str, Diagnosed], question: str, expected: str, information: Information
+) -> None:
+    verdict, _ = by_fault["A1"][0]
+    failure = replace(verdict.failure, question=question, expected=expected)
+    assert information_of(replace(verdict, failure=failure, evidence=())) is information
+
+
+def test_a_period_is_compared_with_the_one_before(pointed: list[Pointed]) -> None:
+    def at(time: int, one: Pointed) -> Pointed:
+        answer = replace(one.verdict.failure.answer_span, start=time)
+        failure = replace(one.verdict.failure, answer_span=answer, judge_span=None)
+        return replace(one, verdict=replace(one.verdict, failure=failure))
+
+    lost = [one for one in pointed if one.component is Component.EXTRACTION][:1]
+    before, after = [at(150, one) for one in lost], [at(250, one) for one in lost * 20]
+    plan = make_plan([*before, *after], [150] * 40 + [250] * 40, since=200, now=300)
+    assert (plan["answers"]["hits"], plan["answers"]["count"]) == (20, 40)
+    assert plan["trend"]["before"]["hits"] == 1
+    assert plan["trend"]["change"] == plan["trend"]["by_type"]["extraction"]["change"] == "more"
+    assert make_plan(before, [150, 250], since=200, now=300)["trend"]["change"] == "no clear change"
+
+
+def test_the_texts_of_a_trace_are_inert_in_markdown(pointed: list[Pointed]) -> None:
+    one = next(one for one in pointed if one.component)
+    failure = replace(one.verdict.failure, question="<script>a</script> | ![x](http://y)")
+    page = markdown(make_plan([replace(one, verdict=replace(one.verdict, failure=failure))]))
+    assert "script" in page
+    assert not re.search(r"(?<!\\)(?:<|!\[)", page)
+
+
+def test_the_command_counts_what_was_planted_and_writes_nothing(cases: Path, tmp_path: Path) -> None:
+    database = tmp_path / "run.db"
+
+    def done(*arguments: object) -> str:
+        result = CliRunner().invoke(main, [*map(str, arguments), "--db", str(database)])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    done("import", *case_files(cases))
+    plan = json.loads(done("repair", "plan", "--json"))
+    planted = Counter(truth["failure_type"] for truth in read_truths(cases))
+    assert plan["answers"]["hits"] == sum(planted.values())
+    assert sum(one["hits"] for one in plan["by_type"].values()) == sum(planted.values())
+    assert sum(one["failures"] for one in plan["patterns"]) == sum(planted.values())
+    blamed = sum(one["failures"]["hits"] for one in plan["components"])
+    assert blamed == sum(
+        plan["by_type"][t]["hits"] for t in plan["by_type"] if t not in ("judge", "annotation", "unknown")
+    )
+    for form in ((), ("--markdown",)):
+        assert "extraction prompt" in done("repair", "plan", *form).lower()
+    assert json.loads(done("repair", "plan", "--json"))["answers"] == plan["answers"]
+    done("report", "-o", tmp_path / "page.html")
+    assert "What to change" in (tmp_path / "page.html").read_text()
+
+
+def test_a_period_without_failures_finds_nothing(cases: Path, tmp_path: Path) -> None:
+    database = str(tmp_path / "run.db")
+    CliRunner().invoke(main, ["import", *map(str, case_files(cases)[:1]), "--db", database])
+    result = CliRunner().invoke(main, ["repair", "plan", "--since", "1h", "--db", database])
+    assert result.exit_code == 1
+    assert "no failing answer" in result.stderr
