@@ -109,6 +109,7 @@ def _told(found: Any) -> list[str]:
 class TestEverything(HarmlessContract):
     instrumentor = EverosInstrumentor
     outcomes = 4
+    one_untraced_run = True
 
     @pytest.fixture
     def program(self, everos: Everos, no_token_counts: None) -> Iterator[Callable[[], Life]]:
