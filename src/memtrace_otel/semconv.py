@@ -123,6 +123,15 @@ class FailureType(StrEnum):
     UNKNOWN = "unknown"
 
 
+class ReplayOutcome(StrEnum):
+    """Values of `memtrace.failure.replay`: what running again without the blamed fault showed."""
+
+    VERIFIED = "verified"
+    REFUTED = "refuted"
+    NOT_REPRODUCIBLE = "not_reproducible"
+    NOT_REPLAYABLE = "not_replayable"
+
+
 class Incomplete(StrEnum):
     """Common values of `memtrace.incomplete`; other values are legal when read."""
 
@@ -282,6 +291,7 @@ FAILURE_ADVICE = "memtrace.failure.advice"
 FAILURE_EVIDENCE = "memtrace.failure.evidence"
 FAILURE_ALTERNATIVES = "memtrace.failure.alternatives"
 FAILURE_COMPLETE = "memtrace.failure.complete"
+FAILURE_REPLAY = "memtrace.failure.replay"
 ATTRIBUTION_ID = "memtrace.attribution.id"
 ATTRIBUTION_METHOD = "memtrace.attribution.method"
 ATTRIBUTION_VERSION = "memtrace.attribution.version"
@@ -298,6 +308,7 @@ OPENINFERENCE_ANNOTATION = "annotations.0.annotation"
 
 METRIC_FAILURES = "memtrace.attribution.failures"
 METRIC_INCOMPLETE = "memtrace.attribution.incomplete"
+METRIC_REPLAYS = "memtrace.attribution.replays"
 METRIC_DURATION = "memtrace.attribution.duration"
 METRIC_RUNS = "memtrace.attribution.runs"
 OUTCOME = "memtrace.attribution.outcome"

@@ -24,6 +24,7 @@ from memtrace_otel.capture import configure, metrics, operation
 from memtrace_otel.capture.delivery.losses import Losses
 from memtrace_otel.capture.guard import drops
 from memtrace_otel.graph.smartcomment import to_spans
+from memtrace_otel.model import Replay
 from memtrace_otel.otlp import decode_request, encode_request
 from tests.conftest import Recording
 from tests.unit.annotate.conftest import UPDATE, verdict_on
@@ -48,6 +49,7 @@ ENUMS: Mapping[str, type[StrEnum]] = {
     semconv.OUTPUTS_ROLES: semconv.Role,
     semconv.OUTPUTS_ACTIONS: semconv.Action,
     semconv.LINK_TYPE: semconv.LinkType,
+    semconv.FAILURE_REPLAY: semconv.ReplayOutcome,
     semconv.FAILURE_TYPE: semconv.FailureType,
     semconv.INCOMPLETE: semconv.Incomplete,
 }
@@ -282,7 +284,8 @@ def test_the_span_that_tells_of_losses(recording: Recording) -> None:
 
 
 def test_spans_of_a_verdict_carry_what_the_registry_says() -> None:
-    verdict = verdict_on(UPDATE, attribution_id="5e88", replaces="4d77", advice="Raise k.")
+    replay = Replay("verified", "the answer is right")
+    verdict = verdict_on(UPDATE, attribution_id="5e88", replaces="4d77", advice="Raise k.", replay=replay)
     spans = list(decode_request(encode_request([marker(verdict, UPDATE), *attribution_trace(verdict, 1, 2)])))
     kinds = {entry["type"] for entry in REGISTRY["spans"]}
     seen: set[str] = set()
@@ -317,7 +320,7 @@ def test_metrics_are_made_as_the_registry_says(recording: Recording) -> None:
     with operation("search_memory", kind="retrieve", system="mem0", tracer=recording.tracer) as search:
         search.read("memory:x", role="hit")
         search.mark("truncated")
-    AttributionMetrics(provider).attributed(verdict_on(UPDATE, complete=False), 0.5)
+    AttributionMetrics(provider).attributed(verdict_on(UPDATE, complete=False, replay=Replay("refuted", "")), 0.5)
     CanaryMetrics(provider).record(Outcome(Stage.MARKER, "", "", 1.0), 0.0)
     data = reader.get_metrics_data()
     assert data is not None

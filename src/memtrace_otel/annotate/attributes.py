@@ -41,6 +41,7 @@ def verdict_attributes(verdict: Verdict) -> dict[str, AttributeValue]:
         semconv.FAILURE_WHEN: rfc3339(verdict.when) if verdict.when else "",
         semconv.ATTRIBUTION_REPLACES: verdict.replaces,
         semconv.FAILURE_ADVICE: clip(verdict.advice, EXPLANATION_BYTES),
+        semconv.FAILURE_REPLAY: verdict.replay.outcome if verdict.replay else "",
     }
     attributes.update({name: value for name, value in optional.items() if value})
     lists = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from memtrace_otel import semconv
-from memtrace_otel.model import OperationSpan, Verdict, attribution_id, make_origin
+from memtrace_otel.model import OperationSpan, Verdict
 
 _HUMAN, _WITH_MODEL, _RULES = "human", "rules+model", "rules"
 
@@ -29,13 +29,7 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
     """
     chain = _chain(verdict.failure.answer_span.origin, trace)
     kept = verdict.attribution_id in chain  # that id has what came before it in it
-    claim = (not kept and verdict.attribution_id) or attribution_id(
-        verdict.failure.answer_span.origin,
-        verdict.failure_type,
-        make_origin(verdict.trace_id, verdict.span_id) if verdict.span_id else "",
-        verdict.variable,
-        verdict.method,
-    )
+    claim = (not kept and verdict.attribution_id) or verdict.claim
     newest = min(chain.keys() - {link.replaces for link in chain.values()}, default="")
     is_equal = newest and newest in (verdict.attribution_id, _successor(claim, chain[newest].replaces))
     if is_equal and chain[newest].complete >= verdict.complete:
@@ -46,10 +40,12 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
     return replace(verdict, attribution_id=id, replaces=replaces, earlier_types=earlier)
 
 
-def reason_to_keep(method: str, complete: bool, later: Verdict, *, lost: bool = False, partial: bool = False) -> str:
+def reason_to_keep(
+    method: str, complete: bool, later: Verdict, *, replayed: bool = False, lost: bool = False, partial: bool = False
+) -> str:
     """Return why the earlier verdict on an answer holds against a later one, '' when the later one replaces it.
 
-    `method` and `complete` are those of the earlier verdict.
+    `method`, `complete` and whether the failure was `replayed` are those of the earlier verdict.
     `lost`: an operation that the earlier verdict rests on is no longer there, so the later verdict was made of less.
     `partial`: the later verdict was made while a source could not read everything.
 
@@ -57,6 +53,7 @@ def reason_to_keep(method: str, complete: bool, later: Verdict, *, lost: bool = 
     |-----------------|----------------------------------------|-----------------------|
     | of a person     | not of a person                        | earlier (wire.md 7)   |
     | of a model      | of rules alone, not more complete      | earlier               |
+    | replayed        | not replayed, not more complete        | earlier               |
     | any             | made after its evidence was lost       | earlier               |
     | complete        | made of a part of the spans            | earlier               |
     | any             | any other                              | later                 |
@@ -65,6 +62,8 @@ def reason_to_keep(method: str, complete: bool, later: Verdict, *, lost: bool = 
         return "made by rules"
     if method == _WITH_MODEL and later.method == _RULES and complete >= later.complete:
         return "made by rules alone"
+    if replayed and later.replay is None and complete >= later.complete:
+        return "made without a replay"
     if lost:
         return "made without the operations that the earlier verdict names"
     return "made when not everything could be read" if complete and partial else ""

@@ -28,6 +28,9 @@ class AttributionMetrics:
             "Time to attribute one failing answer.",
             explicit_bucket_boundaries_advisory=DURATION_BUCKETS,
         )
+        self._replays = meter.create_counter(
+            semconv.METRIC_REPLAYS, "{replay}", "Failing answers that were run again, by outcome."
+        )
         self._runs = meter.create_counter(semconv.METRIC_RUNS, "{run}", "Attributions by outcome.")
 
     def attributed(self, verdict: Verdict, seconds: float) -> None:
@@ -39,6 +42,8 @@ class AttributionMetrics:
             self._failures.add(1, {semconv.FAILURE_TYPE: told.failure_type, **labels}, context)
             if not told.complete:
                 self._incomplete.add(1, labels, context)
+        if verdict.replay:
+            self._replays.add(1, {semconv.FAILURE_REPLAY: verdict.replay.outcome, **labels}, context)
         self._record(told.outcome, seconds, context)
 
     def failed(self, seconds: float) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from typing import Any
 
-from memtrace_otel.model import Alternative, Failure, Step, Verdict
+from memtrace_otel.model import Alternative, Failure, Replay, Step, Verdict
 from memtrace_otel.semconv import FailureType
 
 
@@ -41,6 +42,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "model": verdict.model,
         "tokens": verdict.tokens,
         "model_problem": verdict.model_problem,
+        **({"replay": asdict(verdict.replay)} if verdict.replay else {}),
         "version": verdict.version,
         "attribution_id": verdict.attribution_id,
     }
@@ -78,9 +80,15 @@ def read_verdict(text: str, failure: Failure) -> Verdict:
         model=said.get("model", ""),
         tokens=said.get("tokens", 0),
         model_problem=said.get("model_problem", ""),
+        replay=_read_replay(said["replay"]) if "replay" in said else None,
         version=said["version"],
         attribution_id=said["attribution_id"],
     )
+
+
+def _read_replay(said: dict[str, Any]) -> Replay:
+    replay = Replay(**said)
+    return replace(replay, removed=tuple(replay.removed), added=tuple(replay.added))
 
 
 def _read_step(text: str) -> Step:

@@ -25,17 +25,20 @@ from memtrace_otel.cli.options import (
     look_in_option,
     model_reader,
     no_database,
+    replayer_option,
     since_option,
     source_option,
+    verifier,
 )
 from memtrace_otel.cli.output import progress_bar
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation, Delivery
     from memtrace_otel.attribution.entailment import Reader
+    from memtrace_otel.attribution.replay import Cost, Verifier
     from memtrace_otel.graph import EvolutionGraph
     from memtrace_otel.model import Verdict, VerdictLog
-    from memtrace_otel.pipeline.diagnose import Diagnosis
+    from memtrace_otel.pipeline.diagnose import Diagnosis, Refine
     from memtrace_otel.report.summary import VerdictSummary
     from memtrace_otel.sources import TraceSource
 
@@ -57,6 +60,7 @@ _SHOWN_TEXT = 100
         "memtrace-otel attribute --source jaeger+http://localhost 4bf92f3577b34da6a3ce929d0e0e4736",
         "memtrace-otel attribute --all --db imported.db --look-in jaeger+http://localhost",
         "MEMTRACE_MODEL=gpt-5.4 memtrace-otel attribute --all --method rules+model",
+        "memtrace-otel attribute --all --verify --dry-run",
     )
 )
 @click.argument("trace_ids", nargs=-1, metavar="[TRACE_ID]...", callback=check_trace_ids)
@@ -72,6 +76,13 @@ _SHOWN_TEXT = 100
     type=click.Choice(["rules", "rules+model"]),
     help="What attributes. rules+model: a model (MEMTRACE_MODEL) reads the texts of the cases that rules leave unsure.",
 )
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Undo the blamed fault, run again what follows, and look whether the answer flips.",
+)
+@click.option("--dry-run", is_flag=True, help="With --verify: say what the calls may cost, and call nothing.")
+@replayer_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per failing trace on standard output.")
 @click.option("--annotate/--no-annotate", default=True, show_default=True, help="Write the verdicts as spans.")
 @clear_errors
@@ -83,6 +94,9 @@ def attribute(
     since: int | None,
     look_in: str,
     method: str,
+    verify: bool,
+    dry_run: bool,
+    replayers: tuple[str, ...],
     as_json: bool,
     annotate: bool,
 ) -> None:
@@ -94,6 +108,7 @@ def attribute(
     """
     from memtrace_otel.annotate import RejectedError
     from memtrace_otel.annotate.target import read_targets
+    from memtrace_otel.attribution.endpoint import Endpoint
     from memtrace_otel.pipeline.export_metrics import export_metrics
 
     if everything == bool(trace_ids):
@@ -105,17 +120,28 @@ def attribute(
     named = click.get_current_context().get_parameter_source("database")
     if source and named is ParameterSource.COMMANDLINE:
         raise click.UsageError("give either --db or --source")
-    reader = model_reader() if method == "rules+model" else None
+    if (dry_run or replayers) and not verify:
+        raise click.UsageError("--dry-run and --replayer go with --verify")
+    endpoint = Endpoint()
+    reader = model_reader(endpoint) if method == "rules+model" else None
+    runs_again = verifier(endpoint, reader, replayers) if verify else None
+    refine = _Costs(runs_again) if runs_again and dry_run else runs_again
+    annotate = annotate and not dry_run
     export_metrics()
     if annotate:
         read_targets()  # reports an unusable setting before the work
     found: list[Found] = []
     try:
         with _opened(database, source, look_in, annotate) as (opened, log):
-            sent = _attribute(opened, log, trace_ids, _since(since, source), annotate, found, reader)
+            sent = _attribute(opened, log, trace_ids, _since(since, source), annotate, found, reader, refine)
     finally:  # the verdicts are printed when the receiver is down, too
-        _print(found, as_json)
+        if not dry_run:
+            _print(found, as_json)
+    if isinstance(refine, _Costs):
+        click.echo(refine.told())
     _tell_model(found, method)
+    if verify:
+        _tell_replays(found)
     if sent.traces is not None:
         click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
     elif source and annotate and found:
@@ -144,6 +170,41 @@ def _tell_model(found: list[Found], method: str) -> None:
     click.echo(f"rules alone decided {alone} of {len(found)}; {tokens} tokens for the others", err=True)
     for problem, count in Counter(v.model_problem for v in asked if v.model_problem).items():
         click.echo(f"the model did not help in {count}: {problem}", err=True)
+
+
+def _tell_replays(found: list[Found]) -> None:
+    """Say the outcomes of the replays and what they cost."""
+    replays = [verdict.replay for verdict, _ in found if verdict.replay]
+    if replays:
+        outcomes = Counter(str(replay.outcome) for replay in replays)
+        calls, tokens = sum(replay.calls for replay in replays), sum(replay.tokens for replay in replays)
+        told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        click.echo(f"run again: {told}; {calls} calls, {tokens} tokens", err=True)
+    for reason, count in Counter(r.reason for r in replays if r.outcome == "not_replayable").items():
+        click.echo(f"not replayable, {count}: {reason}", err=True)
+
+
+class _Costs:
+    """Stands in for the replay of a dry run: adds up what the replays may cost."""
+
+    def __init__(self, runs_again: Verifier) -> None:
+        self._runs_again = runs_again
+        self._costs: list[Cost] = []
+
+    def __call__(self, graph: EvolutionGraph, verdict: Verdict) -> Verdict:
+        self._costs.append(self._runs_again.cost(graph, verdict))
+        return verdict
+
+    def told(self) -> str:
+        """Return what all replays together may cost."""
+        costs = [cost for cost in self._costs if not cost.problem]
+        least, most, tokens, texts = (
+            sum(getattr(cost, name) for cost in costs) for name in ("least_calls", "most_calls", "most_tokens", "texts")
+        )
+        lines = [f"{len(costs)} of {len(self._costs)} failing answers can run again: {least} to {most} chat calls, "
+                 f"at most about {tokens} tokens of prompts, {2 * texts} texts to embed at most"]  # fmt: skip
+        problems = Counter(cost.problem for cost in self._costs if cost.problem)
+        return "\n".join((*lines, *(f"not replayable, {count}: {problem}" for problem, count in problems.items())))
 
 
 def _since(since: int | None, source: str) -> int:
@@ -193,6 +254,7 @@ def _attribute(
     annotate: bool,
     found: list[Found],
     reader: Reader | None,
+    refine: Refine | None,
 ) -> Delivery:
     """Attribute, add the verdicts to `found`, write them to the log and send them. The first error is raised last."""
     from memtrace_otel.annotate import Delivery, RejectedError, SendError, deliver
@@ -201,7 +263,7 @@ def _attribute(
     started = time.time_ns()
     total, failed, is_down = Delivery(), None, False
     with progress_bar("attribute") as progress:
-        for diagnosis in diagnose(source, log, trace_ids, since=since, progress=progress, model=reader):
+        for diagnosis in diagnose(source, log, trace_ids, since=since, progress=progress, model=reader, refine=refine):
             made: list[Annotation] = []
             try:
                 made = record(log, diagnosis, started=started) if annotate else []

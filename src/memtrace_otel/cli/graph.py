@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import check_scope, check_trace_ids, database_option, examples, no_database
+from memtrace_otel.cli.options import (
+    check_scope,
+    check_trace_ids,
+    database_option,
+    examples,
+    no_database,
+    replayer_option,
+    verifier,
+)
 from memtrace_otel.model import parse_time
 from memtrace_otel.model.printable import one_line, printable_json
 
@@ -171,6 +179,39 @@ def history(ref: str, database: Path, scope: str | None, as_json: bool) -> None:
     if not as_json and len({row["scope"] for row in rows}) == 1:
         rows = [{**row, "scope": ""} for row in rows]  # the same in every row
     _show(rows, as_json, f"no version of {ref}")
+
+
+@graph.command(epilog=examples("memtrace-otel graph replay 4bf92f3577b34da6a3ce929d0e0e4736"))
+@click.argument("trace_id", callback=check_trace_ids)
+@database_option
+@replayer_option
+@_json_option
+@clear_errors
+def replay(trace_id: str, database: Path, replayers: tuple[str, ...], as_json: bool) -> None:
+    """Run the failing answers of a trace again without the fault, and show what changed.
+
+    The recorded request is sent to OPENAI_BASE_URL with other memories. No store and no tool of the program is used.
+    """
+    from memtrace_otel.attribution import attribute_trace, verdict_json
+    from memtrace_otel.attribution.endpoint import Endpoint
+    from memtrace_otel.graph import load_graph
+    from memtrace_otel.sources import SqliteStore
+
+    with SqliteStore.open(database, create=False) as store:
+        evolution = load_graph(store, trace_id)
+    run = verifier(Endpoint(), None, replayers)
+    verdicts = [run(evolution, verdict) for verdict in attribute_trace(evolution, trace_id)]
+    if not verdicts:
+        fail(f"no failing answer in trace {trace_id}", NOTHING_FOUND)
+    for verdict in verdicts:
+        if as_json:
+            click.echo(printable_json(verdict_json(verdict)))
+        elif (told := verdict.replay) is not None:
+            rows = [("question", verdict.failure.question), ("expected", verdict.failure.expected)]
+            rows += [("verdict", f"{verdict.failure_type}: {verdict.reason}"), ("before", verdict.failure.answer)]
+            rows += [*(("- memory", text) for text in told.removed), *(("+ memory", text) for text in told.added)]
+            rows += [("now", told.answer), (told.outcome, told.reason)]
+            click.echo("\n".join(f"{name:<16} {one_line(text)}" for name, text in rows if text))
 
 
 @graph.command(

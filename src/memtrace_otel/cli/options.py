@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -15,7 +15,9 @@ from memtrace_otel import settings
 from memtrace_otel.model import parse_time
 
 if TYPE_CHECKING:
+    from memtrace_otel.attribution.endpoint import Endpoint
     from memtrace_otel.attribution.model_reader import ModelReader
+    from memtrace_otel.attribution.replay import Verifier
     from memtrace_otel.pages import Page
 
 P = ParamSpec("P")
@@ -144,11 +146,34 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def model_reader() -> ModelReader:
+def model_reader(endpoint: Endpoint | None = None) -> ModelReader:
     """Return the reader of `--method rules+model`. Raise UsageError when no model is named."""
     from memtrace_otel.attribution.model_reader import ModelReader
 
     try:
-        return ModelReader()
+        return ModelReader(endpoint)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+
+
+def verifier(endpoint: Endpoint, reader: ModelReader | None, replayers: Sequence[str]) -> Verifier:
+    """Return what runs failures again, with the replayer of Mem0 and those named `module:name`."""
+    from memtrace_otel.attribution.replay import Verifier, load_replayer
+    from memtrace_otel.attribution.replay.mem0 import Mem0Replayer
+
+    try:
+        own = [load_replayer(name) for name in replayers]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--replayer") from None
+    return Verifier(endpoint, replayers=[Mem0Replayer(), *own], reader=reader)
+
+
+def replayer_option(command: Callable[P, R]) -> Callable[P, R]:
+    """`--replayer MODULE:NAME`."""
+    return click.option(
+        "--replayer",
+        "replayers",
+        multiple=True,
+        metavar="MODULE:NAME",
+        help="A replayer for a memory of your own, repeatable: the memory is built again in a scratch store.",
+    )(command)

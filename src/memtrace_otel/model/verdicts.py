@@ -61,6 +61,24 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class Replay:
+    """What running again without the blamed fault showed. `answer` is the new answer, '' without one.
+
+    `outcome` is a value of `memtrace.failure.replay`. `calls` of a chat model were made, `tokens` were spent.
+    """
+
+    outcome: str
+    reason: str
+    answer: str = ""
+    calls: int = 0
+    tokens: int = 0
+    removed: tuple[str, ...] = ()
+    """Memories that the new request lacks."""
+    added: tuple[str, ...] = ()
+    """Memories that only the new request has."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The attribution of one failure. `trace_id`/`span_id` of the decisive operation are '' when there is none.
 
@@ -89,7 +107,15 @@ class Verdict:
     model: str = ""
     tokens: int = 0
     model_problem: str = ""
+    replay: Replay | None = None
     earlier_types: frozenset[str] = frozenset()
+
+    @property
+    def claim(self) -> str:
+        """The identity of what is said: equal verdicts have equal claims."""
+        operation = f"{self.trace_id}-{self.span_id}" if self.span_id else ""
+        method = f"{self.method}+{self.replay.outcome}" if self.replay else self.method
+        return attribution_id(self.failure.answer_span.origin, self.failure_type, operation, self.variable, method)
 
 
 def attribution_id(answer: str, failure_type: str, operation: str, variable: str, method: str) -> str:

@@ -45,6 +45,8 @@ _ABSENT = "absent"
 """Key in a stored verdict: the operations that it names and that were not there when it was made."""
 Progress = Callable[[int, int], None]
 LeaveOut = Callable[[str, SourceError], None]
+Refine = Callable[[EvolutionGraph, Verdict], Verdict]
+"""Makes another verdict of a verdict, such as a `replay.Verifier`."""
 
 
 class UnknownTraceError(LookupError):
@@ -93,12 +95,13 @@ def diagnose(
     progress: Progress = lambda done, total: None,
     leave_out: LeaveOut | None = None,
     model: Reader | None = None,
+    refine: Refine | None = None,
 ) -> Iterator[Diagnosis]:
     """Attribute every failing answer of the traces; one graph is in memory at a time.
 
     Without `trace_ids`: of all traces with a failing evaluation at `since` (ns) or later, and of those on which `log`
-    has a verdict. `progress(done, total)` counts traces. A `model` is
-    asked about the cases that the rules leave unsure. Of two verdicts on one answer `lasting` decides.
+    has a verdict. `progress(done, total)` counts traces. A `model` is asked about the cases that the rules leave
+    unsure; `refine` then makes the final verdict. Of two verdicts on one answer `lasting` decides.
 
     A trace whose memory cannot be read goes to `leave_out` with the error, and the others follow; without `leave_out`
     the error is raised (with a warning instead, when no trace was named). Raises UnknownTraceError for traces that the
@@ -119,7 +122,7 @@ def diagnose(
                 raise UnknownTraceError(*unknown)
             everywhere = _Everywhere(source, some)
             for found in _graphs(source, reader, some, leave_out):
-                diagnosis = _attribute(*found, log, everywhere, model)
+                diagnosis = _attribute(*found, log, everywhere, model, refine)
                 done += len(diagnosis.trace_ids)
                 progress(done, len(asked))
                 if diagnosis.verdicts or diagnosis.outdated:
@@ -173,6 +176,7 @@ def _attribute(
     log: VerdictLog,
     everywhere: _Everywhere,
     model: Reader | None,
+    refine: Refine | None,
 ) -> Diagnosis:
     stored = {verdict.answer: verdict for trace_id in trace_ids for verdict in log.verdicts(trace_id)}
     diagnosis = Diagnosis(graph, source, tuple(trace_ids), (), (), partial=Incomplete.BOUNDED in graph.incomplete)
@@ -186,6 +190,8 @@ def _attribute(
                 verdict = everywhere.attribute(failure, verdict)
             if model is not None:
                 verdict = attribute_with_model(graph, failure, verdict, model)
+            if refine is not None:
+                verdict = refine(graph, verdict)
             earlier = stored.pop(failure.answer_span.origin, None)
             verdicts.append(lasting(verdict, earlier, diagnosis) if earlier else verdict)
             seconds.append(time.perf_counter() - started)
@@ -205,7 +211,8 @@ def lasting(verdict: Verdict, stored: StoredVerdict, diagnosis: Diagnosis) -> Ve
     named.discard(verdict.failure.answer_span.origin)
     lost = any(diagnosis.operation(origin) is None for origin in named | ({decisive} - {""}))
     guessed = verdict.failure_type == FailureType.UNKNOWN and next(diagnosis.graph.missing(), None) is not None
-    if not reason_to_keep(earlier.method, earlier.complete, verdict, lost=lost, partial=guessed):
+    replayed = earlier.replay is not None
+    if not reason_to_keep(earlier.method, earlier.complete, verdict, replayed=replayed, lost=lost, partial=guessed):
         return verdict
     operation = diagnosis.operation(decisive) if decisive else None
     return replace(earlier, when=operation.start if operation else 0)

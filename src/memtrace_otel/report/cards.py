@@ -50,6 +50,8 @@ class Card:
     variable: str
     method: str
     complete: bool
+    replay: str
+    new_answer: str
     judgement: str
     explanation: str
     steps: tuple[EvidenceStep, ...]
@@ -70,6 +72,8 @@ def card(verdict: Verdict, graph: EvolutionGraph, follower: Follower, number: in
         variable=one_line(verdict.variable),
         method=" ".join(part for part in (one_line(verdict.method), one_line(verdict.version)) if part),
         complete=verdict.complete,
+        replay=_replay(verdict),
+        new_answer=printable(verdict.replay.answer).strip() if verdict.replay else "",
         judgement=_judgement(verdict.failure),
         explanation=printable(verdict.failure.explanation).strip(),
         steps=tuple(_step(step, graph) for step in verdict.evidence),
@@ -87,6 +91,14 @@ def card(verdict: Verdict, graph: EvolutionGraph, follower: Follower, number: in
         timeline=lay_out(evolution),
         description=describe(evolution),
     )
+
+
+def _replay(verdict: Verdict) -> str:
+    """Say what running again showed: `verified: the answer is right with ...; 3 calls, 840 tokens`."""
+    replay = verdict.replay
+    if replay is None:
+        return ""
+    return f"{one_line(replay.outcome)}: {one_line(replay.reason)}; {replay.calls} calls, {replay.tokens} tokens"
 
 
 def _judgement(failure: Failure) -> str:

@@ -95,7 +95,9 @@ class _VerdictTable:
         table = self._table(*columns)
         for index, row in enumerate(self.rows):
             texts = [Text(row.question, "bold"), Text(row.expected), Text(row.given), _type(row), _operation(row)]
-            table.add_row(*texts, Text(_percent(row)), Text(_reason(row)), *self._planted(index))
+            table.add_row(
+                *texts, Text(f"{_percent(row)} {row.replay}".strip()), Text(_reason(row)), *self._planted(index)
+            )
         return table
 
     def _stacked(self) -> Table:
@@ -130,7 +132,7 @@ def _type(row: VerdictSummary) -> Text:
 
 
 def _verdict(row: VerdictSummary) -> Text:
-    return Text(" ").join((_type(row), Text(_percent(row), "dim")))
+    return Text(" ").join((_type(row), Text(_percent(row), "dim"), Text(row.replay, "dim")))
 
 
 def _reason(row: VerdictSummary) -> str:

@@ -31,6 +31,7 @@ class VerdictSummary:
     confidence: float
     reason: str
     advice: str
+    replay: str = ""
 
 
 def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictSummary:
@@ -50,6 +51,7 @@ def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictS
         confidence=min(1.0, max(0.0, verdict.confidence)),
         reason=one_line(verdict.reason),
         advice=one_line(verdict.advice),
+        replay=one_line(verdict.replay.outcome.replace("_", " ")) if verdict.replay else "",
     )
 
 

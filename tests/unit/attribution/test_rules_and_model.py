@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from memtrace_otel.attribution import attribute_trace, read_verdict, verdict_json
+from memtrace_otel.attribution.endpoint import Endpoint
 from memtrace_otel.attribution.model_reader import ModelReader
 from memtrace_otel.graph import build_graph
 from memtrace_otel.model import Verdict
@@ -37,7 +38,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def reader(server: ModelStub) -> ModelReader:
-    return ModelReader(openai.OpenAI(api_key="none", base_url=server.url, max_retries=0))
+    return ModelReader(Endpoint(openai.OpenAI(api_key="none", base_url=server.url, max_retries=0)))
 
 
 def verdict(
@@ -177,14 +178,14 @@ def test_an_endpoint_that_fails_is_left_after_three_calls(
 ) -> None:
     asked = reader(server)
     if dead:
-        asked = ModelReader(openai.OpenAI(api_key="none", base_url="http://127.0.0.1:9/v1", max_retries=0))
+        asked = ModelReader(Endpoint(openai.OpenAI(api_key="none", base_url="http://127.0.0.1:9/v1", max_retries=0)))
     else:
         monkeypatch.setenv("MEMTRACE_MODEL_SECONDS", "0.1")
         server.script = [slow] * 3
     found = [verdict(asked) for _ in range(4)]
     assert {said(one) for one in found} == {said(verdict(None))}
     assert [bool(one.model_problem) for one in found] == [True] * 4
-    assert (asked.calls, found[-1].model_problem) == (3, "the endpoint failed before")
+    assert (asked.endpoint.calls, found[-1].model_problem) == (3, "the endpoint failed before")
 
 
 @pytest.mark.parametrize(("setting", "value"), [("MEMTRACE_MODEL_CALLS", "0"), ("MEMTRACE_MODEL_TOKENS", "0")])

@@ -1,0 +1,183 @@
+"""An OpenAI-compatible endpoint: one call at a time, within budgets, and a file of earlier replies.
+
+No method raises for the endpoint: `Asked.problem` says why there is no reply.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from memtrace_otel import settings
+
+if TYPE_CHECKING:
+    import openai
+
+T = TypeVar("T")
+Message = Mapping[str, str]
+"""`role` and `content` of one message of a chat request."""
+MAX_CHARACTERS = 1200
+"""Longest text of a trace given to a model as data. Of a longer text, the two ends are given."""
+_FAILURES = 3
+"""Calls in a row that fail before the endpoint counts as dead."""
+_UNREADABLE = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[T]):
+    """What one call gave: the reply as read, None with a `problem`. `tokens` were spent for this call."""
+
+    reply: T | None
+    tokens: int = 0
+    problem: str = ""
+
+
+class Endpoint:
+    """The endpoint of OPENAI_BASE_URL. Budgets bound one object of this class; safe for use in several threads."""
+
+    def __init__(self, client: openai.OpenAI | None = None) -> None:
+        self.model = settings.MODEL.read()
+        """The model of MEMTRACE_MODEL, '' for none."""
+        self.calls = self.tokens = 0
+        self._failed = 0
+        self._lock = threading.Lock()
+        self._client = client
+        self.file = ReplyFile(Path(settings.MODEL_CACHE.read()).expanduser())
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        read: Callable[[str], T],
+        *,
+        model: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Asked[T]:
+        """Return what `read` makes of the reply; `read` raises ValueError, KeyError or TypeError for a useless one."""
+        if refusal := self._take_call():
+            return Asked(None, problem=refusal)
+        asked = self._call(messages, read, model or self.model, schema)
+        with self._lock:
+            self.tokens += asked.tokens
+            self._failed = self._failed + 1 if asked.problem else 0
+        return asked
+
+    def ask_text(self, messages: Sequence[Message], *, model: str = "") -> Asked[str]:
+        """Return the reply as text: the reply to an equal request before, at no cost, else a new one."""
+        key = digest(model or self.model, list(map(dict, messages)))
+        if known := self.file.find([key]).get(key):
+            return Asked(known[0])
+        asked = self.ask(messages, str, model=model)
+        if asked.reply is not None:
+            self.file.keep({key: (asked.reply, "")})
+        return asked
+
+    def _take_call(self) -> str:
+        """Count one call; return why no call is made, '' for a call."""
+        with self._lock:
+            if self._failed >= _FAILURES:
+                return "the endpoint failed before"
+            if self.calls >= settings.MODEL_CALLS.read():
+                return f"{settings.MODEL_CALLS.env} calls were made"
+            if self.tokens >= settings.MODEL_TOKENS.read():
+                return f"{settings.MODEL_TOKENS.env} tokens were spent"
+            self.calls += 1
+            return ""
+
+    def _call(
+        self, messages: Sequence[Message], read: Callable[[str], T], model: str, schema: Mapping[str, Any] | None
+    ) -> Asked[T]:
+        import openai
+
+        form = {"type": "json_schema", "json_schema": {"name": "answers", "strict": True, "schema": schema}}
+        try:
+            client = self._client or _client()
+            completion = client.chat.completions.create(
+                model=model,
+                messages=cast("Any", messages),
+                temperature=0,
+                response_format=cast("Any", form if schema else openai.NOT_GIVEN),
+                timeout=settings.MODEL_SECONDS.read(),
+            )
+        except openai.APIStatusError as error:
+            return Asked(None, problem=f"the endpoint answered with status {error.status_code}")
+        except (openai.OpenAIError, ValueError) as error:
+            return Asked(None, problem=f"the endpoint did not answer: {type(error).__name__}")
+        tokens = _count(completion)
+        try:
+            message = completion.choices[0].message
+            if message.refusal or not message.content:
+                return Asked(None, tokens, "the model refused")
+            return Asked(read(message.content), tokens)
+        except _UNREADABLE:
+            return Asked(None, tokens, "the model's reply is not what was asked for")
+
+
+def shown(text: str, most: int = MAX_CHARACTERS) -> str:
+    """Return an untrusted text on one line without unprintable characters; of a long text the two ends."""
+    line = "".join(c for c in " ".join(text.split()) if c.isprintable())
+    half = most // 2
+    return line if len(line) <= most else f"{line[:half]} … {line[-half:]}"
+
+
+def digest(*parts: object) -> str:
+    """Return the key of a request in the file of replies; the parts are JSON values."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _client() -> openai.OpenAI:
+    """Return a client of OPENAI_BASE_URL and OPENAI_API_KEY; local servers need no key."""
+    import openai
+
+    return openai.OpenAI(api_key=os.environ.get("OPENAI_API_KEY") or "none", max_retries=1)
+
+
+def _count(completion: Any) -> int:
+    usage = getattr(completion, "usage", None)
+    return getattr(usage, "total_tokens", 0) or 0
+
+
+class ReplyFile:
+    """Pairs of texts by key, in a SQLite file that only its owner can read.
+
+    A file that cannot be used is left out: every reply is asked for again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def find(self, keys: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Return the known pairs."""
+        found: dict[str, tuple[str, str]] = {}
+        try:
+            with closing(self._open()) as file:
+                for key in keys:
+                    row = file.execute("SELECT answer, words FROM answer WHERE key = ?", (key,)).fetchone()
+                    if row:
+                        found[key] = (str(row[0]), str(row[1]))
+        except (sqlite3.Error, OSError):
+            return {}
+        return found
+
+    def keep(self, pairs: Mapping[str, tuple[str, str]]) -> None:
+        """Add pairs."""
+        try:
+            with closing(self._open()) as file, file:
+                rows = [(key, *pair) for key, pair in pairs.items()]
+                file.executemany("INSERT OR REPLACE INTO answer VALUES (?, ?, ?)", rows)
+        except (sqlite3.Error, OSError, UnicodeError):
+            return
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.touch(mode=0o600)
+        file = sqlite3.connect(self._path, timeout=10)
+        file.execute("CREATE TABLE IF NOT EXISTS answer(key TEXT PRIMARY KEY, answer TEXT, words TEXT)")
+        return file

@@ -1,0 +1,273 @@
+"""Replay: the fault is undone, the recorded request runs again at a scripted endpoint, and the answer flips or not."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import openai
+import pytest
+from click.testing import CliRunner
+
+from memtrace_otel.annotate import identity
+from memtrace_otel.annotate.attributes import verdict_attributes
+from memtrace_otel.attribution import attribute, find_failures, read_verdict, verdict_json
+from memtrace_otel.attribution.endpoint import Endpoint
+from memtrace_otel.attribution.replay import Replayer, Search, Verifier, Write, load_replayer
+from memtrace_otel.cli import main
+from memtrace_otel.graph import EvolutionGraph, build_graph
+from memtrace_otel.model import Alternative, OperationSpan, Verdict, split_origin
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import EVALUATION_LABEL, GEN_AI_REQUEST_MODEL, Action, FailureType, OpKind, Role
+from tests.integration.model_stub import ModelStub
+from tests.unit.graph.conftest import ALICE, origin_of, put, seen, span
+
+QUESTION, EXPECTED, UNKNOWN = "What do I work as?", "a lawyer", "I do not know."
+MESSAGE, STORED, POOL = "I work as a lawyer in town.", "Works as a lawyer", "The pool opens at 6"
+EXTRACT, CREATE, UPDATE, SEARCH, ANSWER = (origin_of(*ids) for ids in ((1, 2), (1, 3), (3, 1), (4, 1), (4, 2)))
+PROMPT = "You answer.\nMemories:\n{}"
+
+
+@pytest.fixture
+def server() -> Iterator[ModelStub]:
+    with ModelStub() as stub:
+        yield stub
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MEMTRACE_MODEL_CACHE", str(tmp_path / "replies.db"))
+
+
+def told(
+    *, fact: str = STORED, left: str = STORED, shown: str = "", expected: str = EXPECTED, contents: bool = True
+) -> list[OperationSpan]:
+    """A message is extracted as `fact`, an update leaves `left`, and the prompt of the answer shows `shown`."""
+    asked = put("query:q", QUESTION, role=Role.QUERY)
+    shown = shown or left
+    reached = [seen("memory:job", UPDATE, role=Role.CONTEXT)] if shown == left else []
+    prompt = put("prompt:p", PROMPT.format(f"- {shown}\n- {POOL}"), role=Role.PROMPT)
+    spans = [
+        span(1, 1, OpKind.INGEST, lasts=9, scope=ALICE, inputs=[put("message:1", MESSAGE, role=Role.MESSAGE)]),
+        span(1, 2, OpKind.EXTRACT, parent=1, at=1, inputs=[put("message:1", MESSAGE, role=Role.MESSAGE)],
+             outputs=[put("fact:1", fact, action=Action.DERIVE)]),
+        span(1, 3, OpKind.CREATE, parent=1, at=2, scope=ALICE, inputs=[seen("fact:1", EXTRACT)],
+             outputs=[put("memory:job", fact, action=Action.ADD)]),
+        span(2, 1, OpKind.CREATE, at=20, scope=ALICE, inputs=[put("message:2", POOL, role=Role.MESSAGE)],
+             outputs=[put("memory:pool", POOL, action=Action.ADD)]),
+        span(3, 1, OpKind.UPDATE, at=40, scope=ALICE, inputs=[put("message:3", "I walk there.", role=Role.MESSAGE),
+             seen("memory:job", CREATE, role=Role.PREVIOUS)], outputs=[put("memory:job", left, action=Action.UPDATE)]),
+        span(4, 1, OpKind.RETRIEVE, at=60, scope=ALICE, inputs=[asked, *(
+             [seen("memory:job", UPDATE, role=Role.HIT)] if reached else []),
+             seen("memory:pool", origin_of(2, 1), role=Role.HIT)], outputs=[put("context:c", "")]),
+        span(4, 2, OpKind.RESPOND, at=62, scope=ALICE, outputs=[put("answer:a", UNKNOWN)],
+             attributes={GEN_AI_REQUEST_MODEL: "recorded"}, inputs=[asked, *reached, prompt,
+             seen("memory:pool", origin_of(2, 1), role=Role.CONTEXT)]),
+        span(4, 3, OpKind.JUDGE, at=64, attributes={EVALUATION_LABEL: "fail"},
+             inputs=[seen("answer:a", ANSWER, role=Role.ANSWER),
+                     *([put("expected:e", expected, role=Role.EXPECTED)] if expected else [])]),
+    ]  # fmt: skip
+    return spans if contents else [_bare(one) for one in spans]
+
+
+def _bare(one: OperationSpan) -> OperationSpan:
+    inputs = [replace(v, content="") if v.role != Role.EXPECTED else v for v in one.inputs]
+    return replace(one, inputs=tuple(inputs), outputs=tuple(replace(v, content="") for v in one.outputs))
+
+
+def reads(prompt: str) -> str:
+    """A model that answers from its prompt."""
+    return "You work as a lawyer." if "lawyer" in prompt else UNKNOWN
+
+
+def fails(prompt: str) -> str:
+    return "You are a pilot."
+
+
+def heals(prompt: str) -> str:
+    return "You are a lawyer."
+
+
+def verifier(server: ModelStub, *replayers: Replayer) -> Verifier:
+    return Verifier(Endpoint(openai.OpenAI(api_key="none", base_url=server.url, max_retries=0)), replayers=replayers)
+
+
+def case(spans: Sequence[OperationSpan], blamed: tuple[FailureType, str, str] | None) -> tuple[EvolutionGraph, Verdict]:
+    """The graph and the verdict of the rules, or one that blames what is given."""
+    graph = build_graph(spans)
+    (failure,) = find_failures(graph)
+    verdict = attribute(graph, failure)
+    if blamed:
+        trace_id, span_id = split_origin(blamed[1])
+        verdict = replace(verdict, failure_type=blamed[0], trace_id=trace_id, span_id=span_id, variable=blamed[2])
+    return graph, replace(verdict, alternatives=())
+
+
+EXTRACTION = FailureType.EXTRACTION, EXTRACT, "message:1"
+OVERWRITTEN = FailureType.UPDATE, UPDATE, "memory:job"
+MISSED = FailureType.RETRIEVAL, SEARCH, "memory:job"
+IGNORED = FailureType.RESPONSE, ANSWER, "answer:a"
+VAGUE = {"fact": "Has work", "left": "Has work"}
+SPOILED = {"left": "Works in town"}
+HIDDEN = {"shown": "Has a dog"}
+
+
+@pytest.mark.parametrize("blamed", [EXTRACTION, OVERWRITTEN, MISSED, IGNORED], ids=lambda one: str(one[0]))
+@pytest.mark.parametrize(
+    ("texts", "model", "true"),
+    [
+        (VAGUE, reads, EXTRACTION),
+        (SPOILED, reads, OVERWRITTEN),
+        (HIDDEN, reads, MISSED),
+        ({}, fails, IGNORED),
+    ],
+    ids=["extraction lost it", "update lost it", "search missed it", "model ignored it"],
+)
+def test_only_the_true_cause_is_verified(
+    server: ModelStub,
+    texts: dict[str, str],
+    model: Callable[[str], str],
+    true: tuple[FailureType, str, str],
+    blamed: tuple[FailureType, str, str],
+) -> None:
+    server.script = [model] * 9
+    replay = verifier(server)(*case(told(**texts), blamed)).replay
+    assert replay
+    assert replay.outcome == ("verified" if blamed is true else "refuted"), replay
+    assert 1 <= replay.calls == len(server.prompts) <= 4
+    assert replay.tokens == 2 * replay.calls
+
+
+@pytest.mark.parametrize(
+    ("texts", "script", "outcome", "reason"),
+    [
+        ({"left": "Works in town"}, heals, "not_reproducible", "unchanged request"),
+        ({"left": "Works in town", "expected": ""}, heals, "not_replayable", "memtrace-otel feedback 0"),
+        ({"left": "Works in town", "contents": False}, heals, "not_replayable", "SPAN_ONLY"),
+        ({"left": "Works in town"}, 500, "not_replayable", "status 500"),
+        ({"left": "Works in town", "expected": "an attorney"}, fails, "not_replayable", "rules+model"),
+    ],
+    ids=["healed", "no expected answer", "no contents", "server error", "paraphrase"],
+)
+def test_a_replay_that_proves_nothing_says_why(
+    server: ModelStub, texts: dict[str, str], script: Callable[[str], str], outcome: str, reason: str
+) -> None:
+    server.script = [script] * 9
+    graph, verdict = case(told(**texts), OVERWRITTEN)
+    replay = verifier(server)(graph, verdict).replay
+    assert replay
+    assert (replay.outcome, reason in replay.reason) == (outcome, True), replay
+
+
+def test_a_refuted_verdict_gives_way_to_a_verified_alternative(server: ModelStub) -> None:
+    server.script = [reads] * 9
+    graph, wrong = case(told(**SPOILED), IGNORED)
+    right = attribute(graph, wrong.failure)
+    assert right.failure_type == FailureType.UPDATE
+    wrong = replace(wrong, alternatives=(Alternative(FailureType.UPDATE, *split_origin(UPDATE), 0.4),))
+    found = verifier(server)(graph, wrong)
+    assert (found.failure_type, found.reason, found.variable) == (FailureType.UPDATE, right.reason, "memory:job")
+    assert found.replay
+    assert found.replay.outcome == "verified"
+    assert (found.replay.removed, found.replay.added) == (("Works in town",), (STORED,))
+    assert [other.failure_type for other in found.alternatives] == [FailureType.RESPONSE]
+
+
+def test_the_outcome_is_on_the_verdict_and_the_marker_and_holds(server: ModelStub) -> None:
+    server.script = [reads] * 9
+    graph, plain = case(told(**SPOILED), None)
+    found = verifier(server)(graph, plain)
+    assert found.attribution_id not in ("", plain.attribution_id)
+    assert verdict_attributes(found)["memtrace.failure.replay"] == "verified"
+    assert "memtrace.failure.replay" not in verdict_attributes(plain)
+    stored = read_verdict(json.dumps(verdict_json(found)), found.failure)
+    assert stored.replay == found.replay
+    assert identity.reason_to_keep("rules", True, plain, replayed=True)
+    assert not identity.reason_to_keep("rules", True, found, replayed=True)
+    calls = len(server.prompts)
+    again = verifier(server)(graph, plain)
+    assert again.replay
+    assert (again.replay.calls, len(server.prompts)) == (0, calls)
+
+
+class Notes:
+    """A memory that finds the notes with most words of the question."""
+
+    systems = frozenset({"test"})
+    writes: Sequence[Write] = ()
+
+    def search(self, writes: Sequence[Write], search: Search) -> Sequence[str]:
+        notes = {write.record: write.text for write in writes}
+        self.writes = writes
+        return [text for text in notes.values() if text]
+
+
+def test_a_replayer_builds_the_memory_with_the_corrected_step(server: ModelStub) -> None:
+    server.script = [reads] * 9
+    notes = Notes()
+    replay = verifier(server, notes)(*case(told(**SPOILED), OVERWRITTEN)).replay
+    assert replay
+    assert (replay.outcome, "built again" in replay.reason) == ("verified", True)
+    assert [write.text for write in notes.writes] == [STORED, POOL]
+
+
+def test_a_later_fault_stays_in_the_memory_built_again(server: ModelStub) -> None:
+    server.script = [reads] * 9
+    replay = verifier(server, Notes())(*case(told(fact="Has work", left="Likes tea"), EXTRACTION)).replay
+    assert replay
+    assert (replay.outcome, "built again" in replay.reason) == ("refuted", True)
+
+
+def test_the_replayer_of_the_documentation_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "replay.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(code.splitlines()) <= 30
+
+    class Notebook(dict[str, str]):
+        def __init__(self, path: str) -> None:
+            assert path == ":memory:"
+
+        add, remove = dict.__setitem__, dict.__delitem__
+
+        def search(self, text: str, k: int) -> list[SimpleNamespace]:
+            return [SimpleNamespace(text=note) for note in list(self.values())[:k]]
+
+    notebook, own = ModuleType("notebook"), ModuleType("own")
+    notebook.Notebook = Notebook  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "notebook", notebook)
+    monkeypatch.setitem(sys.modules, "own", own)
+    exec(code, own.__dict__)
+    found = load_replayer("own:NotebookReplayer")
+    writes = [Write("a", "old", 1), Write("b", "kept", 2), Write("a", "", 3)]
+    assert (found.systems, found.search(writes, Search("?", 5))) == (frozenset({"notebook"}), ["kept"])
+
+
+@pytest.mark.parametrize("name", ["nowhere:Thing", "json:nothing", "json:dumps", "json"])
+def test_what_is_no_replayer_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        load_replayer(name)
+
+
+def test_a_dry_run_calls_nothing_and_a_run_shows_what_changed(
+    server: ModelStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    monkeypatch.setenv("MEMTRACE_DB", str(tmp_path / "run.db"))
+    spans = tmp_path / "spans.pb"
+    spans.write_bytes(encode_request(told(**SPOILED)))
+    run = CliRunner()
+    assert run.invoke(main, ["import", str(spans)]).exit_code == 0
+    dry = run.invoke(main, ["attribute", "--all", "--verify", "--dry-run"])
+    assert "1 of 1 failing answers can run again: 1 to 4 chat calls" in dry.output
+    assert server.prompts == []
+    server.script = [reads] * 9
+    assert "run again: 1 verified" in run.invoke(main, ["attribute", "--all", "--verify"]).output
+    shown = run.invoke(main, ["graph", "replay", f"{4:032x}"]).output
+    assert re.search(rf"- memory +Works in town\n\+ memory +{STORED}\nnow +You work as a lawyer.\nverified", shown)
+    kept = run.invoke(main, ["attribute", "--all", "--json"]).stdout
+    assert json.loads(kept)["replay"]["outcome"] == "verified"
