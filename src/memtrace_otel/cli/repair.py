@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +14,7 @@ from memtrace_otel.cli.output import print_table, progress_bar
 from memtrace_otel.model.printable import printable_json
 
 if TYPE_CHECKING:
+    from memtrace_otel.repair.optimize import Result
     from memtrace_otel.repair.plan import Plan
 
 
@@ -77,3 +79,144 @@ def _print_plan(plan: Plan) -> None:
         table.add_section()
         table.add_row("all", str(trend["before"]["hits"]), str(plan["answers"]["hits"]), trend["change"])
         print_table(table)
+
+
+_run = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+
+
+@repair.command(epilog=examples("memtrace-otel repair optimize repair.toml", "memtrace-otel repair show repair-run"))
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Directory of the run. [default: beside "
+              "CONFIG, named after CONFIG]")  # fmt: skip
+@clear_errors
+def optimize(config: Path, out: Path | None) -> None:
+    """Search better prompts and parameters for the subject that CONFIG (TOML) names, within its budget.
+
+    Each candidate is run under capture, judged and attributed; the component that most verdicts blame is rewritten by a
+    model at OPENAI_BASE_URL. A candidate is offered when it is better on the validation questions by a paired exact
+    test. A run that was stopped goes on; a finished run is shown again. Nothing is applied.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("gepa") is None:
+        fail("optimize needs the package gepa: pip install 'memtrace-otel[repair]'")
+    from memtrace_otel.repair.optimize import optimize, read_config
+    from memtrace_otel.repair.page import write_page
+    from memtrace_otel.repair.subjects import RepairError
+
+    directory = out or config.with_name(f"{config.stem}-run")
+    sys.path.insert(0, str(config.parent.absolute()))  # the module of the subject lies beside its configuration
+    try:
+        with progress_bar("optimize") as progress:
+            result = optimize(read_config(config), directory, progress=progress)
+    except RepairError as error:
+        fail(str(error))
+    _print_run(result)
+    click.echo(f"page in {write_page(result, directory)}", err=True)
+
+
+@repair.command()
+@_run
+@click.option("--json", "as_json", is_flag=True, help="The whole result as one JSON object on standard output.")
+@clear_errors
+def show(run: Path, as_json: bool) -> None:
+    """Show what the RUN of `optimize` offers: the changed texts, the costs and the change to expect."""
+    from memtrace_otel.repair.apply import applied
+    from memtrace_otel.repair.optimize import read_result
+    from memtrace_otel.repair.subjects import RepairError
+
+    try:
+        result = read_result(run)
+    except RepairError as error:
+        fail(str(error))
+    if as_json:
+        click.echo(printable_json(result))
+        return
+    _print_run(result)
+    for entry in applied(run):
+        click.echo(f"applied to {entry['to']}")
+
+
+@repair.command(epilog=examples("memtrace-otel repair apply repair-run --to prompts.json"))
+@_run
+@click.option("--to", required=True, metavar="FILE|env", help="A JSON file with the texts, or shell commands for the "
+              "environment on standard output.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@clear_errors
+def apply(run: Path, to: str, yes: bool) -> None:
+    """Apply the offer of RUN after a question, and record the application."""
+    from memtrace_otel.repair.apply import ENVIRONMENT, apply, assignments, offered
+    from memtrace_otel.repair.subjects import RepairError
+
+    try:
+        names = ", ".join(offered(run))
+        if not yes:
+            click.confirm(f"apply {names} to {to}?", abort=True, err=True)
+        texts = apply(run, to)
+    except RepairError as error:
+        fail(str(error))
+    if to == ENVIRONMENT:
+        click.echo("\n".join(assignments(texts)))
+
+
+@repair.command()
+@_run
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@clear_errors
+def revert(run: Path, yes: bool) -> None:
+    """Take back the last application of RUN: the file gets its earlier text."""
+    from memtrace_otel.repair.apply import revert
+    from memtrace_otel.repair.subjects import RepairError
+
+    if not yes:
+        click.confirm(f"revert the last application of {run}?", abort=True, err=True)
+    try:
+        click.echo(f"reverted {revert(run)}")
+    except RepairError as error:
+        fail(str(error))
+
+
+def _print_run(result: Result) -> None:
+    from rich.table import Table
+
+    from memtrace_otel.model.printable import one_line, printable
+    from memtrace_otel.repair.page import changes
+
+    table = Table("", "changed", "validation", "failures", title="candidates")
+    loop = result["attribution"]
+    for one in loop["candidates"]:
+        types = ", ".join(f"{count} × {type}" for type, count in one["by_type"].items())
+        mark = " *" if one["number"] == loop["best"] else ""
+        table.add_row(
+            f"{one['number']}{mark}", ", ".join(one["changed"]) or "in use", f"{one['right']}/{one['count']}", types
+        )
+    print_table(table)
+    if rejected := [one for one in loop["tried"] if one["gate"]]:
+        table = Table("gate", "component", "reason", title="rejected")
+        for one in rejected:
+            table.add_row(one["gate"], one["component"], one_line(one["reason"]))
+        print_table(table)
+    for name, lines in changes(result):
+        click.secho(f"\n{name}", bold=True)
+        for line in lines[2:]:
+            click.secho(printable(line), fg={"+": "green", "-": "red"}.get(line[:1]))
+    before, after = loop["tokens_per_run"]
+    click.echo(f"\ntokens per run: {before:.0f} in use, {after:.0f} with the best candidate")
+    tokens = loop["tokens"] + loop["reflection_tokens"]
+    click.echo(f"spent: {loop['evaluations']} evaluations, {tokens} tokens, {loop['seconds']} s")
+    click.echo(f"validation: {_paired(loop['validation'])}")
+    if "test" in result:
+        click.echo(f"test, unseen conversations: {_paired(result['test'])}")
+    if "ablation" in result:
+        other = result["ablation"]
+        reached = ["never" if one["needed"] is None else f"after {one['needed']} evaluations" for one in (loop, other)]
+        click.echo(f"the score of the best candidate was reached {reached[0]}; without attribution {reached[1]}")
+    click.echo("offered" if loop["offered"] else "not offered: the validation questions do not show that it is better")
+
+
+def _paired(test: dict[str, Any]) -> str:
+    low, high = 100 * test["low"], 100 * test["high"]
+    return (
+        f"{test['a']} -> {test['b']} of {test['cases']} right, {test['only_b']} gained, {test['only_a']} lost, "
+        f"p = {test['p']:.3g}; change {100 * test['change']:+.0f} points [{low:+.0f}, {high:+.0f}]"
+    )

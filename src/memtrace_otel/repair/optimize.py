@@ -1,0 +1,242 @@
+"""`repair optimize`: the closed loop. gepa searches, the gates decide, a split that nobody has seen tests the offer."""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from math import sqrt
+from pathlib import Path
+from typing import Any, cast
+
+from memtrace_otel import settings
+from memtrace_otel.bench.compare import paired
+from memtrace_otel.repair.gates import Gates, tokens_per_run
+from memtrace_otel.repair.running import Judge, Runner, is_right
+from memtrace_otel.repair.subjects import Case, RepairError, load_object, load_subject, read_cases, split
+
+RESULT = "repair.json"
+_Z = 1.959964
+Progress = Callable[[int, int], None]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of one loop: evaluations of a candidate on a question, tokens of all model calls, seconds. 0: no limit."""
+
+    evaluations: int = 200
+    tokens: int = 0
+    seconds: int = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What CONFIG.toml says."""
+
+    subject: str
+    cases: Path
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    model: str = ""
+    judge: str = ""
+    minibatch: int = 4
+    seed: int = 0
+    ablation: bool = True
+    budget: Budget = field(default_factory=Budget)
+    gates: Gates = field(default_factory=Gates)
+
+
+def read_config(path: Path) -> Config:
+    """Read CONFIG.toml; the file of questions is looked for beside it. Raises RepairError."""
+    try:
+        said = tomllib.loads(path.read_text("utf-8"))
+        unknown = set(said) - {one.name for one in fields(Config)}
+        if unknown:
+            raise RepairError(f"{path}: unknown: {', '.join(sorted(unknown))}")
+        budget, gates = Budget(**said.pop("budget", {})), Gates(**said.pop("gates", {}))
+        cases = path.parent / said.pop("cases")
+        config = Config(cases=cases, budget=budget, gates=gates, **said)
+    except (KeyError, TypeError, ValueError) as error:
+        raise error if isinstance(error, RepairError) else RepairError(f"{path}: {error}") from error
+    if config.budget.evaluations < 1 or config.minibatch < 1:
+        raise RepairError(f"{path}: budget.evaluations and minibatch are at least 1")
+    return config
+
+
+def optimize(config: Config, directory: Path, *, progress: Progress = lambda done, total: None) -> Result:
+    """Search, test and return the result; it is written to `repair.json` in the directory.
+
+    A run that was stopped goes on. A finished run is not repeated: the test split is seen once.
+    """
+    from memtrace_otel.repair.adapter import reflecting_model
+
+    if (directory / RESULT).exists():
+        return read_result(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    subject = load_subject(config.subject, config.options)
+    judge = cast("Judge", load_object(config.judge)) if config.judge else is_right
+    name = config.model or settings.MODEL.read()
+    if not name:
+        raise RepairError(f"name the reflecting model: `model` in the configuration, or {settings.MODEL.env}")
+    parts = split(read_cases(config.cases))
+    result: Result = {
+        "subject": config.subject,
+        "created": time.time_ns(),
+        "cases": {part: len(cases) for part, cases in parts.items()},
+        "gates": asdict(config.gates),
+        "used": dict(subject.components()),
+    }
+    total = config.budget.evaluations * (1 + config.ablation)
+    for number, kind in enumerate(("attribution", "ablation")[: 1 + config.ablation]):
+        home = directory / kind
+        home.mkdir(exist_ok=True)
+        runner = Runner(subject, judge, home / "outcomes.jsonl")
+        done = number * config.budget.evaluations
+
+        def update(runs: int, _: int, done: int = done) -> None:
+            progress(done + min(runs, config.budget.evaluations), total)
+
+        result[kind] = _loop(config, runner, result["used"], parts, home, reflecting_model(name), not number, update)
+        if not number and result[kind]["offered"]:
+            result["test"] = _test(runner, result["used"], result[kind], parts["test"])
+    if config.ablation:
+        _compare(result["attribution"], result["ablation"])
+    (directory / RESULT).write_text(json.dumps(result, ensure_ascii=False, indent=1), "utf-8")
+    return result
+
+
+def read_result(directory: Path) -> Result:
+    """Return the result of a finished run. Raises RepairError."""
+    try:
+        return json.loads((directory / RESULT).read_text("utf-8"))
+    except (OSError, ValueError):
+        raise RepairError(f"{directory} holds no finished run") from None
+
+
+def _loop(
+    config: Config,
+    runner: Runner,
+    used: dict[str, str],
+    parts: Mapping[str, list[Case]],
+    home: Path,
+    reflect: Callable[[str], tuple[str, int]],
+    attribution: bool,
+    progress: Progress,
+) -> Result:
+    """Let gepa search within the budget, and return every candidate, every rejection, and the candidate offered."""
+    from gepa import api
+    from gepa.utils import ScoreThresholdStopper
+
+    from memtrace_otel.repair.adapter import RepairAdapter
+
+    train, validation = parts["train"], parts["validation"]
+    adapter = RepairAdapter(runner, used, config.gates, [*train, *validation], reflect, attribution)
+    adapter.tokens_in_use = tokens_per_run(runner.run(used, case) for case in validation)
+
+    def spent(state: Any) -> bool:
+        progress(state.total_num_evals, config.budget.evaluations)
+        tokens = runner.spent.tokens + adapter.reflection_tokens
+        return bool(
+            (config.budget.tokens and tokens >= config.budget.tokens)
+            or (config.budget.seconds and runner.spent.seconds >= config.budget.seconds)
+        )
+
+    found: Any = cast("Any", api).optimize(
+        seed_candidate=used,
+        trainset=train,
+        valset=validation,
+        adapter=adapter,
+        reflection_minibatch_size=min(config.minibatch, len(train)),
+        module_selector=adapter.blamed,
+        acceptance_criterion=adapter,
+        max_metric_calls=config.budget.evaluations,
+        stop_callbacks=[spent, ScoreThresholdStopper(1.0)],
+        logger=_Log(home / "gepa.log"),
+        run_dir=str(home / "gepa"),
+        track_best_outputs=False,
+        seed=config.seed,
+    )
+    candidates = [
+        _candidate(runner, number, found.candidates, found.parents[number], validation)
+        | {"evaluations": found.discovery_eval_counts[number]}
+        for number in range(len(found.candidates))
+    ]
+    best = max(candidates, key=lambda one: (one["right"], -one["number"]))
+    chosen = found.candidates[best["number"]]
+    marks = [(runner.run(used, case).right, runner.run(chosen, case).right) for case in validation]
+    test = paired(marks)
+    better = test["b"] > test["a"]
+    return {
+        "candidates": candidates,
+        "tried": [asdict(one) for one in adapter.tried],
+        "best": best["number"],
+        "validation": test | difference(test),
+        "offered": better and test["p"] <= config.gates.p,
+        "evaluations": found.total_metric_calls,
+        "runs": runner.runs,
+        "tokens": runner.spent.tokens,
+        "reflection_tokens": adapter.reflection_tokens,
+        "seconds": round(runner.spent.seconds, 1),
+        "tokens_per_run": [adapter.tokens_in_use, tokens_per_run(runner.run(chosen, case) for case in validation)],
+    }
+
+
+def _candidate(
+    runner: Runner,
+    number: int,
+    candidates: Sequence[Mapping[str, str]],
+    parents: Sequence[int | None],
+    validation: Sequence[Case],
+) -> dict[str, Any]:
+    """Return what is kept of a candidate: the changed texts, its parent, and its score by failure type."""
+    texts = candidates[number]
+    parent = next((one for one in parents if one is not None), None)
+    outcomes = [runner.run(texts, case) for case in validation]
+    return {
+        "number": number,
+        "parent": parent,
+        "changed": [name for name in texts if parent is not None and texts[name] != candidates[parent][name]],
+        "texts": dict(texts),
+        "right": sum(one.right for one in outcomes),
+        "count": len(outcomes),
+        "by_type": dict(Counter(one.failure_type for one in outcomes if not one.right)),
+    }
+
+
+def _test(runner: Runner, used: Mapping[str, str], loop: Result, cases: Sequence[Case]) -> Result:
+    """Compare the offer with the texts in use on conversations that no step has seen."""
+    offer = loop["candidates"][loop["best"]]["texts"]
+    test = paired([(runner.run(used, case).right, runner.run(offer, case).right) for case in cases])
+    return test | difference(test)
+
+
+def difference(test: Mapping[str, Any]) -> dict[str, float]:
+    """Return the change of the share of right answers with its 95 % interval (Agresti and Min 2005, paired)."""
+    count = test["cases"] + 2
+    gained, lost = test["only_b"] + 0.5, test["only_a"] + 0.5
+    centre = (gained - lost) / count
+    half = _Z * sqrt(max(0.0, gained + lost - (gained - lost) ** 2 / count)) / count
+    change = (test["only_b"] - test["only_a"]) / max(1, test["cases"])
+    return {"change": round(change, 4), "low": round(centre - half, 4), "high": round(centre + half, 4)}
+
+
+def _compare(attribution: Result, ablation: Result) -> None:
+    """Note in both loops after how many evaluations the score of the offer was reached, None: never."""
+    goal = attribution["candidates"][attribution["best"]]["right"]
+    for loop in (attribution, ablation):
+        reached = (one["evaluations"] for one in loop["candidates"] if one["right"] >= goal)
+        loop["needed"] = min(reached, default=None)
+
+
+class _Log:
+    """Appends what gepa says to a file: prompts and texts of users do not belong on a terminal."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def log(self, message: str) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{message}\n")

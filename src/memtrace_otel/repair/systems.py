@@ -1,0 +1,133 @@
+"""Subjects for systems in use: Mem0 with its custom instructions, and retrieval over the messages themselves."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from operator import mul
+from pathlib import Path
+from typing import Any
+
+from openai import OpenAI
+
+from memtrace_otel.capture import operation, scope_id, variable_ref
+from memtrace_otel.repair.components import Component
+from memtrace_otel.repair.subjects import RETRIEVAL, Case, Texts
+from memtrace_otel.semconv import GEN_AI_RETRIEVAL_TOP_K, RETRIEVAL_THRESHOLD
+
+MEMORIES = "{memories}"
+ANSWER = f"Answer the question in a few words from these memories.\n\n{MEMORIES}"
+EMBEDDER = "text-embedding-3-small"
+_USER = "user"
+
+
+class _Answering:
+    """A subject with an answering prompt and parameters of a search; `{memories}` in the prompt are the hits."""
+
+    def __init__(
+        self, model: str, answer: str = ANSWER, k: int = 5, threshold: float = 0.1, embedder: str = EMBEDDER
+    ) -> None:
+        self.model, self.embedder = model, embedder
+        self._texts = {
+            str(Component.ANSWERING): answer,
+            RETRIEVAL: json.dumps({"k": k, "threshold": threshold}),
+        }
+
+    def components(self) -> Texts:
+        """Return the texts in use."""
+        return self._texts
+
+    @cached_property
+    def _client(self) -> OpenAI:
+        return OpenAI()
+
+    def reply(self, candidate: Texts, memories: Sequence[str], question: str) -> str:
+        """Ask the model with the answering prompt of the candidate."""
+        listed = "\n".join(f"- {memory}" for memory in memories) or "(nothing)"
+        done = self._client.chat.completions.create(
+            model=self.model,
+            messages=[
+                {"role": "system", "content": candidate[Component.ANSWERING].replace(MEMORIES, listed)},
+                {"role": "user", "content": question},
+            ],
+        )
+        return done.choices[0].message.content or ""
+
+
+class Mem0(_Answering):
+    """Mem0 2.x on an embedded Qdrant. `extraction` are its custom instructions; `config` is merged into its own."""
+
+    def __init__(
+        self,
+        model: str,
+        extraction: str = "Keep what the user tells about himself.",
+        answer: str = ANSWER,
+        k: int = 5,
+        threshold: float = 0.1,
+        embedder: str = EMBEDDER,
+        dimensions: int = 1536,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(model, answer, k, threshold, embedder)
+        self._texts = {str(Component.EXTRACTION): extraction, **self._texts}
+        self._dimensions, self._config = dimensions, config or {}
+
+    def run(self, candidate: Texts, case: Case) -> str:
+        """Tell the conversation to a new memory, search it, and answer."""
+        from mem0 import Memory  # pyright: ignore[reportMissingTypeStubs]
+
+        with ExitStack() as stack:
+            home = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+            memory: Any = Memory.from_config(self._settings(candidate, home))
+            stack.callback(memory.close)
+            stack.callback(memory.vector_store.client.close)
+            for message in case.messages:
+                text = f"[{message['time']}] {message['content']}" if "time" in message else message["content"]
+                memory.add([{"role": message["role"], "content": text}], user_id=_USER)
+            asked = json.loads(candidate[RETRIEVAL])
+            found = memory.search(
+                case.question, filters={"user_id": _USER}, top_k=asked["k"], threshold=asked["threshold"]
+            )
+            return self.reply(candidate, [hit["memory"] for hit in found["results"]], case.question)
+
+    def _settings(self, candidate: Texts, home: Path) -> dict[str, Any]:
+        store = {"path": str(home / "qdrant"), "embedding_model_dims": self._dimensions, "on_disk": False}
+        return {
+            "llm": {"provider": "openai", "config": {"model": self.model}},
+            "embedder": {"provider": "openai", "config": {"model": self.embedder, "embedding_dims": self._dimensions}},
+            "vector_store": {"provider": "qdrant", "config": {"collection_name": "memories", **store}},
+            "history_db_path": str(home / "history.db"),
+            "custom_instructions": candidate[Component.EXTRACTION],
+            **self._config,
+        }
+
+
+class Rag(_Answering):
+    """Retrieval over the messages: each message is embedded; the `k` nearest above `threshold` are in the prompt."""
+
+    def run(self, candidate: Texts, case: Case) -> str:
+        """Store the messages, search them, and answer."""
+        scope, texts = scope_id("rag", user=case.conversation), [message["content"] for message in case.messages]
+        for number, text in enumerate(texts):
+            with operation("create_memory", kind="create", system="rag", scope=scope) as op:
+                op.read(variable_ref("message", text), role="message", content=text)
+                op.wrote(f"memory:{number}", action="ADD", content=text)
+        asked = json.loads(candidate[RETRIEVAL])
+        *vectors, wanted = self._embed([*texts, case.question])
+        scores = [sum(map(mul, vector, wanted)) for vector in vectors]
+        ranked = sorted(range(len(texts)), key=lambda number: -scores[number])
+        hits = [number for number in ranked if scores[number] >= asked["threshold"]][: asked["k"]]
+        with operation("search_memory", kind="retrieve", system="rag", scope=scope) as op:
+            op.set(GEN_AI_RETRIEVAL_TOP_K, asked["k"])
+            op.set(RETRIEVAL_THRESHOLD, float(asked["threshold"]))
+            op.read(variable_ref("query", case.question), role="query", content=case.question)
+            for role, numbers in (("candidate", ranked), ("hit", hits)):
+                for number in numbers:
+                    op.read(f"memory:{number}", role=role, content=texts[number], score=scores[number])
+        return self.reply(candidate, [texts[number] for number in hits], case.question)
+
+    def _embed(self, texts: Sequence[str]) -> list[list[float]]:
+        return [one.embedding for one in self._client.embeddings.create(model=self.embedder, input=list(texts)).data]

@@ -1,0 +1,278 @@
+"""The closed loop on a model whose behaviour depends on its prompts: planted defects, poisoned reflections, limits."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from memtrace_otel.cli import main
+from memtrace_otel.demo.model_server import serving
+from memtrace_otel.repair.gates import Gates
+from memtrace_otel.repair.optimize import Result, difference, optimize, read_config
+from memtrace_otel.repair.running import Outcome, is_right
+from memtrace_otel.repair.subjects import Case, RepairError, split
+from tests.unit.repair.simulator import PromptModel, Rewrite, conversations
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "guide" / "examples"
+NOTES, RAG, MEM0 = "repair_subject:Notes", "memtrace_otel.repair.systems:Rag", "memtrace_otel.repair.systems:Mem0"
+EXACT = "Use the exact words of the memories.\n{memories}"
+PLAIN = "Answer from the memories.\n{memories}"
+KEEPS = 'List the facts, with quantities, dates and names. Reply in JSON: {"facts": ["..."]}'
+DEFECTS: Mapping[str, tuple[str, Mapping[str, Any], Sequence[str]]] = {
+    "extraction leaves out quantities": (NOTES, {"answer": EXACT}, ("quantities",)),
+    "extraction leaves out dates": (NOTES, {"answer": EXACT}, ("dates",)),
+    "extraction leaves out names": (NOTES, {"answer": EXACT}, ("names",)),
+    "extraction leaves out dates and names": (NOTES, {"answer": EXACT}, ("dates", "names", "dates")),
+    "answers are vague": (NOTES, {"extract": KEEPS, "answer": PLAIN}, ("quantities", "names", "dates")),
+    "answers never abstain": (NOTES, {"extract": KEEPS, "answer": EXACT}, ("unasked",)),
+    "extraction and answers are vague": (NOTES, {"answer": PLAIN}, ("quantities",)),
+    "k is too small": (RAG, {"model": "m", "answer": EXACT, "k": 1}, ("asked",)),
+    "the threshold is too high": (RAG, {"model": "m", "answer": EXACT, "threshold": 0.97}, ("names",)),
+    "answers of a search are vague": (RAG, {"model": "m", "answer": PLAIN}, ("dates",)),
+}
+"""What is planted: the subject, its options, and the kinds of the questions that fail."""
+Loop = Callable[..., Result]
+
+
+@pytest.fixture
+def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
+    """A function that runs the loop on questions of which three of four have the defect."""
+    servers: list[AbstractContextManager[Any]] = []
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for name, value in {"OPENAI_API_KEY": "none", "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1",
+                        "MEM0_TELEMETRY": "False", "MEM0_DIR": str(tmp_path / "mem0")}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+
+    def run(
+        subject: str,
+        options: Mapping[str, Any],
+        kinds: Sequence[str],
+        *,
+        poison: Rewrite | None = None,
+        evaluations: int = 96,
+        ablation: bool = False,
+        judge: str = "",
+    ) -> Result:
+        server = serving(PromptModel(poison))
+        monkeypatch.setenv("OPENAI_BASE_URL", server.__enter__().base_url)
+        servers.append(server)
+        lines = [json.dumps(asdict(case)) for case in questions(kinds)]
+        (tmp_path / "cases.jsonl").write_text("\n".join(lines))
+        said = {"subject": subject, "cases": "cases.jsonl", "model": "m", "ablation": ablation, "judge": judge}
+        (tmp_path / "repair.toml").write_text(
+            "\n".join(f"{name} = {json.dumps(value)}" for name, value in said.items())
+            + f"\n[budget]\nevaluations = {evaluations}\n[gates]\ncost = 3\n[options]\n"  # the prompts are tiny
+            + "\n".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
+        )
+        return optimize(read_config(tmp_path / "repair.toml"), tmp_path / "run")
+
+    yield run
+    for server in servers:
+        server.__exit__(None, None, None)
+    sys.modules.pop("repair_subject", None)
+
+
+def questions(kinds: Sequence[str]) -> list[Case]:
+    return conversations([*(list(kinds) * 3)[:3], "plain"], questions=4)
+
+
+def test_a_defect_is_found_repaired_and_tested_on_unseen_conversations(loop: Loop, tmp_path: Path) -> None:
+    result = loop(*DEFECTS["extraction leaves out quantities"])
+    found = result["attribution"]
+    assert found["offered"]
+    assert [one["component"] for one in found["tried"]] == ["extraction prompt"]
+    assert found["candidates"][0]["by_type"] == {"extraction": 6}
+    assert (result["test"]["a"], result["test"]["b"], result["test"]["only_a"]) == (2, 8, 0)
+    assert "ablation" not in result
+    file, prompts = tmp_path / "run" / "repair.json", tmp_path / "prompts.json"
+
+    def done(*arguments: object, code: int = 0) -> str:
+        result = CliRunner().invoke(main, ["repair", *map(str, arguments)])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    before = file.read_text()
+    assert "+List the facts of the message" in done("optimize", tmp_path / "repair.toml", "--out", tmp_path / "run")
+    assert file.read_text() == before  # a finished run is shown: the test split is seen once
+    assert "offered" in (page := (tmp_path / "run" / "repair.html").read_text())
+    assert "<script" not in page
+    prompts.write_text("{}")
+    assert "Aborted" in done("apply", tmp_path / "run", "--to", prompts, code=1)  # no word of the user
+    assert prompts.read_text() == "{}"
+    done("apply", tmp_path / "run", "--to", prompts, "--yes")
+    assert "quantities" in json.loads(prompts.read_text())["extraction prompt"]
+    assert str(prompts) in done("show", tmp_path / "run")
+    done("revert", tmp_path / "run", "--yes")
+    assert prompts.read_text() == "{}"
+    done("revert", tmp_path / "run", "--yes", code=2)
+    assert "export EXTRACTION_PROMPT='" in done("apply", tmp_path / "run", "--to", "env", "--yes")
+
+
+@pytest.mark.slow
+def test_planted_defects_are_repaired_with_fewer_evaluations_than_without_attribution(
+    loop: Loop, tmp_path: Path
+) -> None:
+    repaired, lost, wrong, gained = 0, 0, 0, 0
+    spent = {"attribution": 0, "ablation": 0}
+    for subject, options, kinds in DEFECTS.values():
+        for path in (tmp_path / "run").rglob("*"):
+            path.is_file() and path.unlink()
+        result = loop(subject, options, kinds, ablation=True)
+        repaired += result["attribution"]["offered"]
+        if "test" in result:
+            lost += result["test"]["only_a"]
+            gained += result["test"]["only_b"]
+            wrong += result["test"]["cases"] - result["test"]["a"]
+        seen = 8  # evaluations of the texts in use, which both loops begin with
+        for kind in spent:
+            needed = result[kind]["needed"]
+            spent[kind] += (result[kind]["evaluations"] if needed is None else needed) - seen
+    print(f"repaired {repaired} of {len(DEFECTS)}, unseen questions {gained} of {wrong}, lost {lost}, spent {spent}")
+    assert repaired >= 9
+    assert gained >= 0.8 * wrong
+    assert lost == 0
+    assert spent["attribution"] <= 0.6 * spent["ablation"]
+
+
+TRAINED = split(questions(DEFECTS["answers are vague"][2]))["train"][0]
+
+
+@pytest.mark.parametrize(
+    ("defect", "gate", "poison"),
+    [
+        ("extraction leaves out quantities", "json", lambda text, new: new.replace('"facts"', "facts")),
+        ("extraction leaves out quantities", "json", lambda text, new: new.replace("JSON", "the form")),
+        ("answers are vague", "placeholders", lambda text, new: new.replace("{memories}", "")),
+        ("answers are vague", "length", lambda text, new: new + " Take care of what the user wants to know." * 12),
+        ("answers are vague", "memorised", lambda text, new: f"{new} {TRAINED.question}"),
+        ("answers are vague", "unchanged", lambda text, new: text),
+        (
+            "answers are vague",
+            "language",
+            lambda text, new: "Antworte nur mit den genauen Worten aus diesen Erinnerungen, bitte.\n{memories}",
+        ),
+        ("k is too small", "json", lambda text, new: json.dumps({"k": "many", "threshold": 0.1})),
+        ("k is too small", "json", lambda text, new: "Use a larger k."),
+    ],
+)
+def test_a_poisoned_reflection_is_rejected_by_the_gate_that_is_named(
+    loop: Loop, defect: str, gate: str, poison: Rewrite
+) -> None:
+    result = loop(*DEFECTS[defect], poison=poison, evaluations=16)
+    assert result["attribution"]["tried"][0]["gate"] == gate
+    assert {one["gate"] for one in result["attribution"]["tried"]} <= {gate, "repeated"}
+    assert len(result["attribution"]["candidates"]) == 1
+    assert not result["attribution"]["offered"]
+    assert "test" not in result
+
+
+def test_answers_are_no_part_of_a_prompt() -> None:
+    used, cases = "Answer from the memories in a few words.", questions(("names", "quantities"))
+    for case in cases:
+        assert (rejection := Gates().text(used, used, f"{used} For example: {case.expected}.", cases))
+        assert rejection.gate == "memorised"
+    assert Gates().text(used, used, f"{used} Give numbers and names as they are said.", cases) is None
+
+
+def outcome(right: bool, tokens: int = 100) -> Outcome:
+    return Outcome("", right, tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gate"),
+    [
+        ([outcome(True), outcome(False), outcome(False)], [outcome(False), outcome(True), outcome(True)], "lost"),
+        ([outcome(True), outcome(False)], [outcome(True), outcome(False)], "no improvement"),
+        ([outcome(False)], [outcome(True, 151)], "cost"),
+        ([outcome(False)], [outcome(True, 150)], ""),
+    ],
+)
+def test_a_minibatch_decides_by_answers_lost_answers_gained_and_cost(
+    before: list[Outcome], after: list[Outcome], gate: str
+) -> None:
+    scores = sum(one.progress for one in before), sum(one.progress for one in after)
+    rejection = Gates().minibatch(before, after, scores, 100)
+    assert (rejection.gate if rejection else "") == gate
+
+
+left = 0
+
+
+def judge(question: str, expected: str, given: str) -> bool:
+    """The judge of the configuration; the user stops the run at the judgement when none is left."""
+    global left
+    left -= 1
+    if not left:
+        raise KeyboardInterrupt
+    return is_right(question, expected, given)
+
+
+@pytest.mark.parametrize("runs", [3, 12])
+def test_a_run_that_was_stopped_goes_on_without_repeating_runs(loop: Loop, tmp_path: Path, runs: int) -> None:
+    global left
+    left = runs
+    defect = DEFECTS["extraction leaves out quantities"]
+    with pytest.raises(KeyboardInterrupt):
+        loop(*defect, judge=f"{__name__}:judge")
+    outcomes = tmp_path / "run" / "attribution" / "outcomes.jsonl"
+    before = outcomes.read_text().splitlines()
+    result = loop(*defect, judge=f"{__name__}:judge")
+    after = outcomes.read_text().splitlines()
+    assert result["attribution"]["offered"]
+    assert (len(before), after[: len(before)]) == (runs - 1, before)
+    assert len({json.loads(line)[0] for line in after}) == len(after)
+
+
+def test_no_conversation_is_in_two_parts() -> None:
+    parts = split(questions(("names",)))
+    seen = [{case.conversation for case in cases} for cases in parts.values()]
+    assert [len(names) for names in seen] == [4, 2, 2]
+    assert len(set.union(*seen)) == 8
+    with pytest.raises(RepairError, match="4 are needed"):
+        split(conversations(["names"], count=3))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("subject = 'x:y'", "cases"),
+        ("subject = 'x:y'\ncases = 'c'\nwhat = 1", "unknown: what"),
+        ("subject = 'x:y'\ncases = 'c'\n[gates]\nwidth = 1", "width"),
+        ("subject = 'x:y'\ncases = 'c'\n[budget]\nevaluations = 0", "at least 1"),
+        ("subject =", "Invalid value"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "repair.toml").write_text(text)
+    result = CliRunner().invoke(main, ["repair", "optimize", str(tmp_path / "repair.toml")])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("expected", "given", "right"),
+    [
+        ("60", "The stall needs 60 litres.", True),
+        ("60", "The stall needs 16 litres.", False),
+        ("12 May 2026", "It opens on 12 May 2026.", True),
+        ("Not mentioned", "I do not know.", True),
+        ("Not mentioned", "It is red.", False),
+        ("Rana", "I do not know.", False),
+    ],
+)
+def test_the_comparison_of_the_rules_judges(expected: str, given: str, right: bool) -> None:
+    assert is_right("What is it?", expected, given) is right
+
+
+def test_the_interval_of_a_change_is_the_published_one() -> None:
+    """Agresti and Min (2005): half a count is added to each of the four cells."""
+    assert difference({"cases": 100, "only_a": 10, "only_b": 20}) == {"change": 0.1, "low": -0.0072, "high": 0.2033}
