@@ -271,6 +271,7 @@ PASSING_LABELS = frozenset({"pass", "passed", "correct", "right", "relevant", "t
 
 # --- the verdict -------------------------------------------------------------------------------------------------
 UNUSED_SPAN = "memtrace.unused"  # at exit: the program imported a system, but called no recorded function
+SUPPRESSED_SPAN = "memtrace.suppressed"  # at exit: calls were not recorded, since the program suppressed them
 MARKER_SPAN = "memtrace.attribution"
 ATTRIBUTION_ROOT_SPAN = "memtrace.attribute"
 ATTRIBUTION_EVIDENCE_SPAN = "memtrace.evidence"

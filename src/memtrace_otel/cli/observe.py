@@ -116,6 +116,8 @@ def _summary(database: Path, started: int, command: Sequence[str], killed: bool)
             yield "  the next run with the same database and service name writes them"
             return
         yield "memtrace-otel: no memory operation was recorded"
+        if recorded.suppressed:
+            yield f"  not recorded, because the program suppressed instrumentation: {recorded.suppressed}"
         if killed:
             yield "  SIGKILL ended the program and its last spans are lost; type: kill <pid> (SIGTERM)"
         yield f"  to see why: memtrace-otel doctor --run{elsewhere} -- {join(command)}"
@@ -123,6 +125,8 @@ def _summary(database: Path, started: int, command: Sequence[str], killed: bool)
     systems = ", ".join(recorded.systems)
     count = f"{'' if recorded.complete else 'over '}{recorded.operations} operation{'s' * (recorded.operations != 1)}"
     yield f"memtrace-otel: {count} of {systems} recorded in {database}"
+    if recorded.suppressed:
+        yield f"  not recorded, because the program suppressed instrumentation: {recorded.suppressed}"
     if recorded.without_content:
         yield "  without contents, so most verdicts will be `unknown`: add --content"
     if recorded.complete and not recorded.judged:

@@ -22,6 +22,7 @@ CHECKS = (
     checks.check_switches,
     checks.check_instrumentors,
     checks.check_other_instrumentations,
+    checks.check_gevent,
     checks.check_provider,
     checks.check_sampler,
     checks.check_limits,

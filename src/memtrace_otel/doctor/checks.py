@@ -16,6 +16,7 @@ from memtrace_otel.doctor.program import CONFIG_FILE, OURS, Instrumentor, Observ
 from memtrace_otel.version import __version__
 
 DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
+GEVENT = "OTEL_PYTHON_AUTO_INSTRUMENTATION_EXPERIMENTAL_GEVENT_PATCH"
 EXPORTER = "OTEL_TRACES_EXPORTER"
 _LOWEST_PYTHON = (3, 11)
 _LINKED = frozenset({"openai", "langchain-core", "langchain"})
@@ -160,6 +161,13 @@ def check_other_instrumentations(program: ObservedProgram) -> Iterator[Finding]:
         elif shared:
             found = f"{other.package} records {', '.join(shared)} as well: every operation appears twice"
             yield warning(check, found, f"export {DISABLED}={','.join(sorted(disabled | {other.name}))}")
+
+
+def check_gevent(program: ObservedProgram) -> Iterator[Finding]:
+    """Check that monkey patches of gevent come before the modules that instrumentation imports (`ssl`, `threading`)."""
+    if "gevent" in program.packages and program.environ.get(GEVENT) != "patch_all":
+        found = "gevent is installed: monkey.patch_all() of the program comes after instrumentation, and may hang it"
+        yield warning("gevent", found, f"export {GEVENT}=patch_all")
 
 
 def check_provider(program: ObservedProgram) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
-from memtrace_otel.graph.build import lost_spans
+from memtrace_otel.graph.build import lost_spans, suppressed_calls
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.sources import SqliteStore
@@ -39,12 +39,14 @@ def check_recorded(database: Path, rerun: str) -> Iterator[Finding]:
     operations = [span for span in spans if span.kind and not span.part]
     if not operations:
         yield from _check_unused(spans)
+        yield from _check_suppressed(spans)
         found = f"{len(spans)} spans, but no memory operation" if spans else "the database is empty"
         causes = "the program used no supported memory system, or a kill or os._exit lost the spans"
         yield warning("recorded", f"{found}; {causes}", rerun)
         return
     yield _check_age(operations)
     yield from _check_unused(spans)
+    yield from _check_suppressed(spans)
     for check in (_check_answers, _check_parents, _check_turns, _check_origins, _check_contents, _check_capture):
         yield from check(operations)
     yield from _check_losses(spans)
@@ -73,6 +75,13 @@ def _check_unused(spans: Sequence[OperationSpan]) -> Iterator[Finding]:
         found = f"the program imported {', '.join(unused)}, but no call was recorded, and no answer"
         remedy = "memtrace_otel.operation('chat', kind='respond')  # around a call that is not recorded by itself"
         yield warning("unused", found, remedy)
+
+
+def _check_suppressed(spans: Sequence[OperationSpan]) -> Iterator[Finding]:
+    """Warn about calls that were not recorded, because the program suppressed instrumentation."""
+    if suppressed := suppressed_calls(spans):
+        remedy = "with suppress_instrumentation(): ...  # take the calls out; Logfire: suppress_other_instrumentation"
+        yield warning("suppressed", f"not recorded, because instrumentation was suppressed: {suppressed}", remedy)
 
 
 def _check_answers(operations: Sequence[OperationSpan]) -> Iterator[Finding]:
@@ -146,7 +155,8 @@ def _check_losses(spans: Sequence[OperationSpan]) -> Iterator[Finding]:
     if lost := lost_spans(spans):
         remedy = "kill <pid>  # SIGTERM: SIGKILL loses the last moment"
         yield warning("losses", f"{lost} spans have not arrived: lost, or their operations still run", remedy)
-    dropped = sum(lost for span in spans if isinstance(lost := span.attributes.get(semconv.LOST), int))
+    told = [span.attributes.get(semconv.LOST) for span in spans if span.name != semconv.SUPPRESSED_SPAN]
+    dropped = sum(lost for lost in told if isinstance(lost, int))
     if dropped:
         setting = settings.SPOOL_BYTES
         found = f"{dropped} spans were dropped: queue and spool were full, or the spool could not be written"

@@ -279,3 +279,13 @@ def dropped_spans(spans: Iterable[OperationSpan]) -> int:
         if isinstance(count, int):
             dropped[span.origin] = max(count, dropped.get(span.origin, 0))
     return sum(dropped.values())
+
+
+def suppressed_calls(spans: Iterable[OperationSpan]) -> str:
+    """Return the numbers of calls that a program suppressed, such as `3 calls of openai`; empty for none."""
+    calls: Counter[str] = Counter()
+    for span in spans:
+        count = span.attributes.get(semconv.LOST)
+        if span.name == semconv.SUPPRESSED_SPAN and isinstance(count, int):
+            calls[span.system] += count
+    return ", ".join(f"{count} call{'s' * (count != 1)} of {system}" for system, count in calls.items())

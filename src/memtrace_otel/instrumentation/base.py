@@ -26,7 +26,7 @@ from packaging.requirements import Requirement
 from memtrace_otel import semconv, settings
 from memtrace_otel.capture import get_tracer, guard, use_config
 from memtrace_otel.capture.fork import new_lock_after_fork
-from memtrace_otel.instrumentation.steps import StepFunction, Wrapped, observed
+from memtrace_otel.instrumentation.steps import Call, StepFunction, Wrapped, observed
 
 _logger = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class Patches:
         self.active = True
         self.imported = self.used = False
         """Whether the program has imported the system and called a wrapped function."""
+        self._suppressed = 0
         self._lock = threading.RLock()
         new_lock_after_fork(self)
         # Weak: a class that the program drops is garbage-collected.
@@ -88,9 +89,30 @@ class Patches:
             if not any(attribute == name for attribute, _, _ in self._replaced.get(owner, ())):
                 self.replace(owner, name, self.around(original, step))
 
+    def wrap_within(self, base: type, name: str, step: StepFunction) -> None:
+        """Wrap a method in `base` and in the derived classes that define it, inside wrappers that are there already.
+
+        Another instrumentation that came first has replaced the method of a derived class, and calls the original. A
+        wrapper of wrapt takes a new original: `step` then runs inside it, where the other span is current.
+        """
+        for kind in _family(base):
+            outer: Any = None
+            present = _own(kind, name)
+            present = getattr(present, "_self_parent", None) or present  # others restore a bound wrapper
+            while isinstance(present, _Wrapper):  # one of ours belongs to an earlier `instrument()`
+                outer, present = outer if isinstance(present, Wrapped) else present, present.__wrapped__
+            if outer is not None:
+                outer.__wrapped__ = self.around(present, step)
+            elif present is not None:
+                self.replace(kind, name, self.around(present, step))
+
     def around(self, function: Any, step: StepFunction) -> Any:
         """`function` with `step` around each of its calls."""
-        return Wrapped(function, observed(step, self))
+        return Wrapped(function, self.wrapper(step))
+
+    def wrapper(self, step: StepFunction) -> Callable[..., Any]:
+        """The wrapper of wrapt that runs `step`."""
+        return observed(step, self)
 
     def wrap_all(self, owner: Any, steps: Mapping[str, StepFunction]) -> None:
         """Wrap several names of one owner."""
@@ -148,11 +170,19 @@ class Patches:
     def _note_import(self, module: ModuleType) -> None:
         self.imported = True
 
-    def report_unused(self) -> None:
-        """At exit, record a span when the program imported the system but called no wrapped function."""
-        with guard(f"{self.system}.unused"):
-            if self.active and self.imported and not self.used:
-                self.tracer.start_span(semconv.UNUSED_SPAN, attributes={semconv.SYSTEM: self.system}).end()
+    def note_suppressed(self, call: Call[Any]) -> None:
+        """Count a call that is not recorded, because the program suppresses instrumentation."""
+        self._suppressed += 1
+
+    def report_at_exit(self) -> None:
+        """Record a span if the program imported the system but called no wrapped function, or suppressed calls."""
+        with guard(f"{self.system}.exit"):
+            told = {semconv.SYSTEM: self.system}
+            if self.active and self._suppressed:
+                lost = {semconv.LOST: self._suppressed}
+                self.tracer.start_span(semconv.SUPPRESSED_SPAN, attributes={**told, **lost}).end()
+            elif self.active and self.imported and not self.used:
+                self.tracer.start_span(semconv.UNUSED_SPAN, attributes=told).end()
 
     def wrapped(self) -> list[tuple[Any, str]]:
         """The wrapped functions: (class or module, name)."""
@@ -170,6 +200,9 @@ class Patches:
             for part in owners:
                 owner = getattr(owner, part, None)
             self.wrap(owner, name, step)
+
+
+_Wrapper: Any = wrapt.FunctionWrapper
 
 
 def _own(owner: Any, name: str) -> Any:
@@ -241,11 +274,11 @@ class MemoryInstrumentor(BaseInstrumentor):
         provider = cast("trace.TracerProvider | None", kwargs.get("tracer_provider"))
         self.patches = self.make_patches(get_tracer(type(self).__module__, provider))
         self.patch(self.patches)
-        atexit.register(self.patches.report_unused)
+        atexit.register(self.patches.report_at_exit)
 
     def _uninstrument(self, **kwargs: Any) -> None:
         if self.patches is not None:
-            atexit.unregister(self.patches.report_unused)
+            atexit.unregister(self.patches.report_at_exit)
             self.patches.remove()
             self.patches = None
 

@@ -26,13 +26,13 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Generic, Protocol, SupportsIndex, TypeVar
 
 import wrapt
-from opentelemetry.context import Context
+from opentelemetry.context import Context, get_current
 from opentelemetry.trace import SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, guard
-from memtrace_otel.capture.tracing import active_tracer
+from memtrace_otel.capture.tracing import SUPPRESSED, active_tracer
 from memtrace_otel.semconv import Incomplete
 
 T = TypeVar("T")
@@ -51,6 +51,9 @@ class Owner(Protocol):
     system: str
     active: bool
     used: bool
+
+    def note_suppressed(self, call: Call[Any]) -> None:
+        """Count a call that is not recorded, because the program suppresses instrumentation."""
 
 
 PatchesT = TypeVar("PatchesT", bound=Owner)
@@ -81,8 +84,11 @@ class Call(Generic[PatchesT]):
         """Arguments by parameter name, with defaults; only keyword arguments if they do not fit the signature."""
         function = getattr(self.wrapped, "__func__", None)
         bound_to = () if function is None else (getattr(self.wrapped, "__self__", None),)
+        function = function or self.wrapped
+        # A proxy of wrapt equals the function that the proxy wraps, but a partial one has another signature.
+        signature = _signature if type(function) is FunctionType else inspect.signature
         try:
-            bound = _signature(function or self.wrapped).bind(*bound_to, *self.args, **self.kwargs)
+            bound = signature(function).bind(*bound_to, *self.args, **self.kwargs)
         except TypeError:
             return dict(self.kwargs)  # the call itself raises the same error
         bound.apply_defaults()
@@ -176,6 +182,9 @@ def observed(step: StepFunction, owner: Owner) -> Callable[..., Any]:
 
     def wrapper(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not owner.active or active_tracer(owner.tracer) is None:
+            if owner.active and get_current().get(SUPPRESSED):
+                with shield:
+                    owner.note_suppressed(Call(wrapped, instance, args, kwargs, owner))
             return wrapped(*args, **kwargs)
         owner.used = True
         call = Call(wrapped, instance, args, kwargs, owner)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from memtrace_otel.graph.build import suppressed_calls
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.sources import SqliteStore
@@ -21,6 +22,8 @@ MOST = 20_000
 class Recorded:
     """Numbers of memory operations: by system, judgements of answers, and operations with contents off.
 
+    `suppressed` are the calls that the program suppressed, in words.
+
     `complete` is False if the run has more than the counted spans. `waiting` are bytes of spans in the spool that did
     not reach the database.
     """
@@ -30,6 +33,7 @@ class Recorded:
     without_content: int
     complete: bool = True
     waiting: int = 0
+    suppressed: str = ""
 
     @property
     def operations(self) -> int:
@@ -43,9 +47,11 @@ def read_recorded(database: Path, since: int) -> Recorded:
     A database that does not exist holds no operation. Raises SourceError.
     """
     spans: list[OperationSpan] = []
+    suppressed = ""
     if database.exists():
         with SqliteStore.open(database, create=False) as store:
             spans = list(islice(store.spans(since=since, kinds=tuple(OpKind)), MOST + 1))
+            suppressed = suppressed_calls(islice(store.spans(since=since, kinds=("",)), MOST))
     operations = [span for span in spans[:MOST] if not span.part]
     return Recorded(
         systems=dict(Counter(span.system or "unnamed" for span in operations).most_common()),
@@ -53,6 +59,7 @@ def read_recorded(database: Path, since: int) -> Recorded:
         without_content=sum(Incomplete.CONTENT_OFF in span.incomplete for span in operations),
         complete=len(spans) <= MOST,
         waiting=_waiting_bytes(database, since),
+        suppressed=suppressed,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from memtrace_otel.doctor import State, judge
+from memtrace_otel.doctor.checks import GEVENT
 from memtrace_otel.doctor.program import Exporter, Instrumentor, Package, SettingValue
 from memtrace_otel.settings import CAPTURE_CONTENT
 from memtrace_otel.version import __version__
@@ -126,6 +127,14 @@ def test_each_fault_is_named_with_its_remedy(
     assert finding.state == state
     assert found in finding.found
     assert remedy in finding.remedy
+
+
+def test_patches_of_gevent_come_first(program: MakeProgram) -> None:
+    packages = {**program().packages, "gevent": Package("26.9.0", [])}
+    found = one(judge(program(packages=packages)), "gevent")
+    assert (found.state, found.remedy) == (State.WARNING, f"export {GEVENT}=patch_all")
+    findings = judge(program(packages=packages, environ={GEVENT: "patch_all"}))
+    assert "gevent" not in {finding.check for finding in findings}
 
 
 def test_an_instrumentor_without_its_library_is_not_needed(program: MakeProgram) -> None:

@@ -14,6 +14,7 @@ from memtrace_otel import operation, semconv
 from memtrace_otel.doctor import Finding, State
 from memtrace_otel.doctor.database import check_database
 from memtrace_otel.doctor.recorded import check_recorded
+from memtrace_otel.launch import read_recorded
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Incomplete
@@ -168,3 +169,12 @@ def test_a_clock_that_is_ahead(tmp_path: Path) -> None:
     found = one(list(check_recorded(stored(tmp_path / "memtrace.db", span(1, start=later, end=later)), RERUN)), "clock")
     assert (found.state, found.remedy) == (State.PROBLEM, "timedatectl set-ntp true")
     assert "119 min" in found.found or "2 h" in found.found
+
+
+def test_calls_that_the_program_suppressed_are_a_warning(tmp_path: Path) -> None:
+    suppressed = span(1, kind="", name=semconv.SUPPRESSED_SPAN, system="openai", attributes={semconv.LOST: 3})
+    path = stored(tmp_path / "memtrace.db", suppressed, span(2, kind="respond", parent_id="ab" * 8))
+    findings = list(check_recorded(path, RERUN))
+    assert "3 calls of openai" in one(findings, "suppressed").found
+    assert "losses" not in {finding.check for finding in findings}
+    assert read_recorded(path, 0).suppressed == "3 calls of openai"

@@ -7,7 +7,10 @@ is enriched (`capture.adoption`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import current_operation, guard
 from memtrace_otel.capture.adoption import mark_step
@@ -18,7 +21,8 @@ from memtrace_otel.instrumentation.chat_history.model_call import CALLER, RECORD
 from memtrace_otel.instrumentation.openai import agents
 from memtrace_otel.instrumentation.openai.payloads import read_reply, read_request
 from memtrace_otel.instrumentation.openai.streams import observed
-from memtrace_otel.instrumentation.steps import Call, Step
+from memtrace_otel.instrumentation.openai.suppression import lifting
+from memtrace_otel.instrumentation.steps import Call, Step, StepFunction
 from memtrace_otel.semconv import Incomplete
 
 __all__ = ["OpenAIInstrumentor"]
@@ -33,19 +37,39 @@ class OpenAIInstrumentor(MemoryInstrumentor):
     system = SYSTEM
     requirement = "openai>=1.66,<4"
 
+    def make_patches(self, tracer: Tracer) -> Patches:
+        """Patches that count suppressed model calls."""
+        return _Patches(tracer, self.system)
+
     def patch(self, patches: Patches) -> None:
         """Wrap the method that every API of a client calls, below the wrappers of other instrumentations.
 
         The runs of the Agents SDK are turns.
         """
         RECORDED_PACKAGES.add(SYSTEM)
-        steps = {"SyncAPIClient.request": model_call, "AsyncAPIClient.request": model_call}
-        patches.apply({"openai._base_client": steps, **agents.POINTS})
+        patches.apply({"openai": {}, **agents.POINTS})
+        patches.when_imported("openai._base_client", lambda module: _wrap_clients(module, patches))
 
     def _uninstrument(self, **kwargs: Any) -> None:
         report_waiting()
         RECORDED_PACKAGES.discard(SYSTEM)
         super()._uninstrument(**kwargs)
+
+
+class _Patches(Patches):
+    def wrapper(self, step: StepFunction) -> Callable[..., Any]:
+        """The wrapper that runs `step`, also inside a model call of another instrumentation."""
+        return lifting(super().wrapper(step))
+
+    def note_suppressed(self, call: Call[Any]) -> None:
+        """Count a model call, no other request."""
+        if read_request(call.arguments().get("options")) is not None:
+            super().note_suppressed(call)
+
+
+def _wrap_clients(module: Any, patches: Patches) -> None:
+    for client in (module.SyncAPIClient, module.AsyncAPIClient):
+        patches.wrap_within(client, "request", model_call)
 
 
 def model_call(call: Call[Patches]) -> Step:
