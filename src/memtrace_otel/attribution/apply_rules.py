@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from memtrace_otel.attribution.entailment import Reader, Reading
 from memtrace_otel.attribution.evidence import Evidence
+from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.failures import find_failures
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
 from memtrace_otel.attribution.ranking import DECISIVE, confidence, rank
@@ -109,10 +110,11 @@ def attribute_with_model(graph: EvolutionGraph, failure: Failure, verdict: Verdi
 
 def is_unsure(evidence: Evidence, verdict: Verdict) -> bool:
     """Return whether a verdict of the rules hangs on the meaning of texts: no certain loss, or the expected words were
-    told by no message."""
-    if verdict.confidence < CERTAIN or verdict.failure_type in _BY_MEANING:
-        return True
-    return any(life.need is None or not life.said for life in evidence.lives)
+    told by no message. Rules compare dates better than a model: a date that a message told is sure."""
+    untold = any(life.need is None or not life.said for life in evidence.lives)
+    if untold or evidence.wish.form is AnswerForm.TIME:
+        return untold
+    return verdict.confidence < CERTAIN or verdict.failure_type in _BY_MEANING
 
 
 def attribute_trace(graph: EvolutionGraph, trace_id: str | None = None, reader: Reader | None = None) -> list[Verdict]:

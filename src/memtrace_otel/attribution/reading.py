@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from heapq import nlargest
 from itertools import islice
 
+from memtrace_otel.attribution.dates import periods
 from memtrace_otel.attribution.entailment import Answer, Reader, Reading, Replies, Text
 from memtrace_otel.attribution.evidence import Evidence
-from memtrace_otel.attribution.expectation import AnswerForm
+from memtrace_otel.attribution.expectation import AnswerForm, answered
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.search_results import Hit
 from memtrace_otel.attribution.text import terms
@@ -32,19 +33,35 @@ def can_read(evidence: Evidence) -> bool:
 
 
 def read_case(evidence: Evidence, reader: Reader) -> tuple[Reading | None, Replies]:
-    """Ask the reader about one case. There is no reading when no text of the memory was answered."""
+    """Ask the reader about one case. There is no reading when no text tells more than the answer."""
     failure = evidence.failure
     refutes = evidence.wish.form is AnswerForm.MISSING
-    piece, given = (failure.answer, None) if refutes else (failure.expected, Text(failure.answer))
+    piece, whole = (failure.answer, False) if refutes else _piece(evidence)
+    dated = evidence.wish.form is AnswerForm.TIME and periods(failure.answer)  # dates are compared by the rules
+    given = Text(failure.answer) if whole and not dated else None
     chosen = list(islice(_texts(evidence), MAX_TEXTS - 1))
     replies = reader.read(failure.question, piece, [given, *chosen] if given and given.content else chosen)
     answers = {text.content: replies.by_text[text] for text in chosen if text in replies.by_text}
-    if not answers:
-        return None, replies
-    told = {source.message.content for source in evidence.messages}
     judged = replies.by_text.get(given) if given else None
-    answered = None if judged is None else judged.answer is Answer.YES
-    return Reading(piece, answers, tuple(text for text in answers if text in told), answered, refutes), replies
+    whole_piece = any(reply.answer is Answer.YES for reply in answers.values())
+    if not answers or (judged and judged.answer is Answer.PARTLY and not whole_piece):
+        return None, replies  # no text is known to say more than the given answer
+    told = {source.message.content for source in evidence.messages}
+    is_right = None if judged is None else judged.answer is Answer.YES
+    return Reading(piece, answers, tuple(text for text in answers if text in told), is_right, refutes), replies
+
+
+def _piece(evidence: Evidence) -> tuple[str, bool]:
+    """Return the piece of the answer to ask about, and whether the given answer lacks nothing but this piece.
+
+    Of a list, the piece is an item that the given answer lacks: the item that got least far by its words.
+    """
+    wish, given = evidence.wish, evidence.failure.answer
+    lacking = [need for need in wish.needs if not answered(given, need, wish.form, evidence.compare.lexicon)]
+    if len(wish.needs) < 2 or not lacking:
+        return wish.expected, True
+    reached = {life.need.text: life.furthest for life in evidence.lives if life.need}
+    return min(lacking, key=lambda need: reached.get(need.text, 0)).text, len(lacking) == 1
 
 
 def _texts(evidence: Evidence) -> Iterator[Text]:

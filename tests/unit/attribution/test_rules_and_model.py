@@ -124,6 +124,32 @@ def test_what_words_decide_is_not_asked(server: ModelStub) -> None:
     assert said(one) == (FailureType.UPDATE, origin_of(3, 1), "memory:job")
 
 
+def test_the_model_is_asked_about_the_item_that_the_answer_lacks(server: ModelStub) -> None:
+    server.script = [honest]
+    one = verdict(
+        reader(server), expected="a swimmer, an attorney", given="You are a swimmer.", beside="I am a swimmer"
+    )
+    assert json.loads(server.prompts[0].splitlines()[-1])["piece"] == "an attorney"
+    assert said(one) == (FailureType.UPDATE, origin_of(3, 1), "memory:job")
+
+
+def test_a_date_that_a_message_told_is_not_asked(server: ModelStub) -> None:
+    told = "The pool opens on 7 May 2023"
+    one = verdict(reader(server), question="When does the pool open?", expected="7 May 2023", beside=told)
+    assert (one.method, server.prompts) == ("rules", [])
+
+
+def test_texts_that_tell_no_more_than_the_answer_leave_the_verdict_of_the_rules(server: ModelStub) -> None:
+    def partly(prompt: str) -> dict[str, Any]:
+        texts = json.loads(prompt.splitlines()[-1])["texts"]
+        answers = [("partly", "lawyer") if "lawyer" in entry["text"] else ("no", "") for entry in texts]
+        return {"answers": [{"id": id, "answer": a, "words": w} for id, (a, w) in enumerate(answers, 1)]}
+
+    server.script = [partly]
+    one, alone = verdict(reader(server), given="As a lawyer."), verdict(None, given="As a lawyer.")
+    assert (one.method, one.model, said(one)) == ("rules", "scripted", said(alone))
+
+
 def test_answers_are_remembered(server: ModelStub) -> None:
     server.script = [honest]
     first, again = verdict(reader(server)), verdict(reader(server))
