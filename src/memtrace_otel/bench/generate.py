@@ -16,13 +16,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from memtrace_otel.bench import real_mem0
+from memtrace_otel.bench import real
+from memtrace_otel.bench.conversations import Conversations
 from memtrace_otel.bench.faults import CODES, Fault, Place, Step, Two, fault_of
 from memtrace_otel.bench.memtracebench import graph_files, read_annotations
 from memtrace_otel.bench.simulated import Run, Shape, System
@@ -33,7 +35,8 @@ from memtrace_otel.version import __version__
 
 FORMAT = 1
 MANIFEST, SPANS, TRUTH = "manifest.json", "spans", "truth"
-SYSTEMS = ("spans", "mem0")
+SYSTEMS = ("spans", *real.SYSTEMS)
+TEMPLATES = "templates"
 _ATTEMPTS = 40
 _CHUNK = 8
 """Cases that a process takes at once."""
@@ -54,6 +57,8 @@ class Plan:
     systems: tuple[str, ...] = SYSTEMS[:1]
     faults: tuple[str, ...] = CODES
     messages: tuple[int, int] = (20, 60)
+    stories: str = TEMPLATES
+    """`templates`, or a file of conversations."""
 
     def combinations(self) -> list[tuple[str, str, Wording]]:
         """Return system, fault and wording of one round of cases."""
@@ -61,9 +66,20 @@ class Plan:
             (system, code, wording)
             for system in self.systems
             for code in self.faults
-            if system != "mem0" or code not in real_mem0.UNSUPPORTED
-            for wording in sorted(fault_of(code, Random(0)).wordings)
+            if system == "spans" or code in real.SYSTEMS[system].faults
+            for wording in sorted(self._wordings(fault_of(code, Random(0))))
         ]
+
+    def _wordings(self, fault: Fault) -> frozenset[Wording]:
+        return fault.wordings if self.stories == TEMPLATES else _conversations(self.stories).wordings(fault)
+
+    def story(self, rng: Random, wording: Wording, correction: bool | None, slip: bool) -> Story | None:
+        """Return a story, None where the seed gives none."""
+        low, high = self.messages
+        length = round(math.exp(rng.uniform(math.log(low), math.log(high))))
+        if self.stories != TEMPLATES:
+            return _conversations(self.stories).story(rng, length, wording, slip=slip)
+        return make_story(rng, length, wording, correction=correction, slip=slip)
 
     def case(self, number: int) -> tuple[str, str, Wording]:
         """Return system, fault and wording of a case; the number tells nothing of the fault."""
@@ -71,6 +87,15 @@ class Plan:
         turn, place = divmod(number, len(round))
         Random(f"{self.seed}/{turn}").shuffle(round)
         return round[place]
+
+
+@cache
+def _conversations(path: str) -> Conversations:
+    """Return the conversations of a file. Raises BenchError where the file has another shape."""
+    try:
+        return Conversations(Path(path))
+    except (OSError, EOFError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise BenchError(f"{path} holds no conversations in the shape of LoCoMo: {error!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +119,12 @@ def make_case(plan: Plan, number: int) -> Case:
     for attempt in range(_ATTEMPTS):
         seed = f"{plan.seed}/{number}/{attempt}"
         rng = Random(seed)
-        fault, shape = fault_of(code, rng), Shape.ADDITIVE if system == "mem0" else _shape(code, rng)
-        low, high = plan.messages
-        length = round(math.exp(rng.uniform(math.log(low), math.log(high))))
-        story = make_story(rng, length, wording, correction=_correction(system, fault, shape), slip=fault.needs_slip)
-        if system == "mem0" and story.language != "en":  # the embedding of the scripted model knows English words
+        fault, actual = fault_of(code, rng), real.SYSTEMS.get(system)
+        shape = Shape.ADDITIVE if actual else _shape(code, rng)
+        story = plan.story(rng, wording, _correction(actual, fault, shape), fault.needs_slip)
+        faulty = fault.plant(story, rng) if story else None
+        if not story or not faulty or (actual and not actual.fits(faulty)):
             continue
-        faulty = fault.plant(story, rng)
         execute = _executing(system, shape, seed)
         clean = execute(story)
         if not (clean.right and clean.judged_right):
@@ -138,17 +162,19 @@ def _shape(code: str, rng: Random) -> Shape:
     return Shape.DECIDING if code == "U3" else shape
 
 
-def _correction(system: str, fault: Fault, shape: Shape) -> bool | None:
+def _correction(actual: real.RealSystem | None, fault: Fault, shape: Shape) -> bool | None:
     first = fault.first if isinstance(fault, Two) else fault
-    if system == "mem0" or (shape is Shape.ADDITIVE and first.step is Step.EXTRACT):
+    if actual:
+        return first.needs_correction if actual.corrects else False
+    if shape is Shape.ADDITIVE and first.step is Step.EXTRACT:
         return False  # there, the application corrects without an extraction
     return first.needs_correction
 
 
 def _executing(system: str, shape: Shape, seed: str) -> Execute:
     """Return the function that runs a story on a system."""
-    if system == "mem0":
-        return lambda story: real_mem0.execute(story, seed)
+    if system in real.SYSTEMS:
+        return lambda story: real.execute(system, story, seed)
     return lambda story: System(story, shape, seed).run()
 
 
@@ -171,10 +197,10 @@ def _verdict(story: Story, fault: Fault, run: Run) -> dict[str, Any]:
     """Return what a right verdict says: type, decisive operation, and the operations that are as right an answer."""
     place = fault.place(story)
     accepted = [run.origin(place)] if place else []
-    if place and place.step is Step.WRITE:  # the write does what was decided
-        accepted += [o for o in (run.origins.get(Place(Step.DECIDE, place.turn)),) if o]
-    if place and place.step is Step.DECIDE:
-        accepted += [o for o in (run.origins.get(Place(Step.WRITE, place.turn)),) if o and o not in accepted]
+    if place and place.step in (Step.EXTRACT, Step.DECIDE, Step.WRITE):
+        decided, written = (run.origins.get(Place(step, place.turn), "") for step in (Step.DECIDE, Step.WRITE))
+        if place.step is not Step.EXTRACT or decided == accepted[0]:  # the write does what was decided
+            accepted = [origin for origin in dict.fromkeys((*accepted, decided, written)) if origin]
     type = fault.failure_type
     told: dict[str, Any] = {"failure_type": str(type) if type else None, "operations": accepted}
     if isinstance(fault, Two):
@@ -190,10 +216,13 @@ def generate(
 ) -> int:
     """Write the cases that the directory lacks; return how many were written.
 
-    Raises BenchError for a directory that holds something else, or cases of another plan.
+    Raises BenchError for a directory that holds something else, or cases of another plan, and where no fault applies.
     """
-    if "mem0" in plan.systems:
-        real_mem0.check_installed()
+    if not plan.combinations():
+        raise BenchError("no fault that was asked for applies to these systems and stories")
+    for system in plan.systems:
+        if system in real.SYSTEMS:
+            real.check_installed(system)
     _claim(plan, directory)
     known = {path.stem for path in (directory / TRUTH).glob("*.json")}
     missing = [number for number in range(plan.cases) if case_id(plan.seed, number) not in known]

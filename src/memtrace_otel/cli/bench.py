@@ -60,6 +60,7 @@ def _span_of_counts(context: click.Context, parameter: click.Parameter, text: st
         "memtrace-otel bench generate --out bench --cases 1500 --seed 7",
         "memtrace-otel bench generate --out long --cases 100 --messages 200..2000",
         "memtrace-otel bench generate --out updates --fault U1 --fault U2 --cases 100",
+        "memtrace-otel bench generate --out real --system rag --system notebook --cases 60",
     )
 )
 @click.option(
@@ -74,7 +75,7 @@ def _span_of_counts(context: click.Context, parameter: click.Parameter, text: st
     "systems",
     multiple=True,
     callback=_choices("system"),
-    help="Memory system, repeatable.  [default: spans]",
+    help="Memory system, repeatable: spans, mem0, mem0-1, rag, notebook, long-context.  [default: spans]",
 )
 @click.option(
     "--fault",
@@ -87,6 +88,8 @@ def _span_of_counts(context: click.Context, parameter: click.Parameter, text: st
 @click.option(
     "--messages", default="20..60", show_default=True, callback=_span_of_counts, help="Messages of a conversation."
 )
+@click.option("--stories", default="templates", show_default=True, metavar="templates|FILE",
+              help="Source of the stories: own templates, or conversations in the shape of LoCoMo.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True, help="The same seed gives the same files.")
 @_processes
 @clear_errors
@@ -96,6 +99,7 @@ def generate(
     faults: tuple[str, ...],
     cases: int,
     messages: tuple[int, int],
+    stories: str,
     seed: int,
     processes: int | None,
 ) -> None:
@@ -105,13 +109,13 @@ def generate(
     recorded, `truth/` what was planted; no label is in the spans.
     """
     from memtrace_otel.bench.generate import BenchError, Plan, generate
-    from memtrace_otel.bench.real_mem0 import MissingPackageError
+    from memtrace_otel.bench.real import RealSystemError
 
     try:
         with progress_bar("generate") as progress:
-            plan = Plan(seed, cases, systems, faults, messages)
+            plan = Plan(seed, cases, systems, faults, messages, stories)
             written = generate(plan, directory, processes=processes, progress=progress)
-    except (BenchError, MissingPackageError) as error:
+    except (BenchError, RealSystemError) as error:
         fail(str(error))
     click.echo(f"{written} new cases in {directory}")
 
