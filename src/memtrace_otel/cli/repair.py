@@ -115,26 +115,48 @@ def optimize(config: Path, out: Path | None) -> None:
     click.echo(f"page in {write_page(result, directory)}", err=True)
 
 
-@repair.command()
+@repair.command(
+    epilog=examples("memtrace-otel repair show repair-run", "memtrace-otel repair show repair-run --db run.db")
+)
 @_run
+@click.option("--db", "database", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Compare the failures of this database after the application with the time before.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The whole result as one JSON object on standard output.")
 @clear_errors
-def show(run: Path, as_json: bool) -> None:
-    """Show what the RUN of `optimize` offers: the changed texts, the costs and the change to expect."""
+def show(run: Path, database: Path | None, as_json: bool) -> None:
+    """Show what the RUN of `optimize` offers: the changed texts, the costs and the change to expect.
+
+    With --db: exit status 1 when more answers fail since the application than in the equally long time before.
+    """
     from memtrace_otel.repair.apply import applied
     from memtrace_otel.repair.optimize import read_result
     from memtrace_otel.repair.subjects import RepairError
 
     try:
-        result = read_result(run)
+        result, entries = read_result(run), applied(run)
     except RepairError as error:
         fail(str(error))
     if as_json:
         click.echo(printable_json(result))
-        return
-    _print_run(result)
-    for entry in applied(run):
-        click.echo(f"applied to {entry['to']}")
+    else:
+        _print_run(result)
+        for entry in entries:
+            click.echo(f"applied to {entry['to']}")
+    if database is not None:
+        if not entries:
+            fail(f"nothing of {run} is applied")
+        _watch(database, entries[-1]["time"])
+
+
+def _watch(database: Path, since: int) -> None:
+    from memtrace_otel.repair.plan import plan_of_store, shown
+    from memtrace_otel.sources import SqliteStore
+
+    with SqliteStore.open(database, create=False) as store, progress_bar("attribute") as progress:
+        plan = plan_of_store(store, since, progress=progress)
+    click.echo(f"failed answers before: {shown(plan['trend']['before'])}; after: {shown(plan['answers'])}", err=True)
+    if plan["trend"]["change"] == "more":
+        fail("memtrace:repair:regressed: more answers fail since the application", NOTHING_FOUND)
 
 
 @repair.command(epilog=examples("memtrace-otel repair apply repair-run --to prompts.json"))

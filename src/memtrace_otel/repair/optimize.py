@@ -26,9 +26,11 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of one loop: evaluations of a candidate on a question, tokens of all model calls, seconds. 0: no limit."""
+    """Limits of one loop: evaluations of a candidate on a question, model calls and seconds of these, tokens with those
+    of the rewriting model. 0: no limit."""
 
     evaluations: int = 200
+    calls: int = 0
     tokens: int = 0
     seconds: int = 3600
 
@@ -136,13 +138,12 @@ def _loop(
     adapter = RepairAdapter(runner, used, config.gates, [*train, *validation], reflect, attribution)
     adapter.tokens_in_use = tokens_per_run(runner.run(used, case) for case in validation)
 
-    def spent(state: Any) -> bool:
+    def is_spent(state: Any) -> bool:
         progress(state.total_num_evals, config.budget.evaluations)
-        tokens = runner.spent.tokens + adapter.reflection_tokens
-        return bool(
-            (config.budget.tokens and tokens >= config.budget.tokens)
-            or (config.budget.seconds and runner.spent.seconds >= config.budget.seconds)
-        )
+        budget, spent = config.budget, runner.spent
+        limits = (budget.calls, budget.tokens, budget.seconds)
+        used_up = (spent.calls, spent.tokens + adapter.reflection_tokens, spent.seconds)
+        return any(limit and used >= limit for limit, used in zip(limits, used_up, strict=True))
 
     found: Any = cast("Any", api).optimize(
         seed_candidate=used,
@@ -153,7 +154,7 @@ def _loop(
         module_selector=adapter.blamed,
         acceptance_criterion=adapter,
         max_metric_calls=config.budget.evaluations,
-        stop_callbacks=[spent, ScoreThresholdStopper(1.0)],
+        stop_callbacks=[is_spent, ScoreThresholdStopper(1.0)],
         logger=_Log(home / "gepa.log"),
         run_dir=str(home / "gepa"),
         track_best_outputs=False,

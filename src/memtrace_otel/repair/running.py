@@ -44,6 +44,8 @@ from memtrace_otel.semconv import FailureType
 
 Judge = Callable[[str, str, str], bool]
 """Says whether an answer is right: question, expected answer, given answer."""
+_ERROR = "error"
+"""Type of an outcome without an answer: the candidate broke the subject."""
 _PROGRESS: Mapping[str, float] = {
     FailureType.UPDATE: 0.1,
     FailureType.DELETION: 0.1,
@@ -125,7 +127,7 @@ class Runner:
                     right = self._judge(case.question, case.expected, answer)
                     feedback("pass" if right else "fail", expected=case.expected, tracer=tracer)
             except Exception as error:  # a candidate that breaks the subject is a wrong answer, and no end of the run
-                return Outcome("", False, feedback={"error": f"{type(error).__name__}: {error}"[:500]})
+                return Outcome("", False, _ERROR, feedback={"error": f"{type(error).__name__}: {error}"[:500]})
             found = spans()
         costs: dict[str, Any] = {
             "tokens": sum(usage),

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ from click.testing import CliRunner
 
 from memtrace_otel.cli import main
 from memtrace_otel.demo.model_server import serving
+from memtrace_otel.model import Failure, OperationSpan, Verdict
+from memtrace_otel.repair import plan
 from memtrace_otel.repair.gates import Gates
 from memtrace_otel.repair.optimize import Result, difference, optimize, read_config
 from memtrace_otel.repair.running import Outcome, is_right
 from memtrace_otel.repair.subjects import Case, RepairError, split
+from memtrace_otel.semconv import FailureType
+from memtrace_otel.sources import SqliteStore
 from tests.unit.repair.simulator import PromptModel, Rewrite, conversations
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "guide" / "examples"
@@ -60,6 +64,7 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
         evaluations: int = 96,
         ablation: bool = False,
         judge: str = "",
+        budget: Mapping[str, int] | None = None,
     ) -> Result:
         server = serving(PromptModel(poison))
         monkeypatch.setenv("OPENAI_BASE_URL", server.__enter__().base_url)
@@ -67,11 +72,15 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
         lines = [json.dumps(asdict(case)) for case in questions(kinds)]
         (tmp_path / "cases.jsonl").write_text("\n".join(lines))
         said = {"subject": subject, "cases": "cases.jsonl", "model": "m", "ablation": ablation, "judge": judge}
-        (tmp_path / "repair.toml").write_text(
-            "\n".join(f"{name} = {json.dumps(value)}" for name, value in said.items())
-            + f"\n[budget]\nevaluations = {evaluations}\n[gates]\ncost = 3\n[options]\n"  # the prompts are tiny
-            + "\n".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
-        )
+        tables = {  # the prompts are tiny, one more sentence is a large share
+            "budget": {"evaluations": evaluations, **(budget or {})},
+            "gates": {"cost": 3},
+            "options": options,
+        }
+        lines = [f"{name} = {json.dumps(value)}" for name, value in said.items()]
+        for name, table in tables.items():
+            lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+        (tmp_path / "repair.toml").write_text("\n".join(lines))
         return optimize(read_config(tmp_path / "repair.toml"), tmp_path / "run")
 
     yield run
@@ -84,7 +93,19 @@ def questions(kinds: Sequence[str]) -> list[Case]:
     return conversations([*(list(kinds) * 3)[:3], "plain"], questions=4)
 
 
-def test_a_defect_is_found_repaired_and_tested_on_unseen_conversations(loop: Loop, tmp_path: Path) -> None:
+def after(judged: list[int]) -> Result:
+    """The plan of a period in which 20 of 40 answers failed, after one of the answers `judged` before."""
+    answer = OperationSpan("1" * 32, "1" * 16, kind="respond")
+    verdict = Verdict(Failure(answer), FailureType.UNKNOWN, "", "", "", "", "", 0.5, "")
+    late = replace(verdict, failure=Failure(replace(answer, start=250)))
+    early = replace(verdict, failure=Failure(replace(answer, start=150)))
+    found = [plan.Pointed(one, None, plan.Information.OTHER) for one in [early, *[late] * 20]]
+    return plan.make_plan(found, [*(time + 50 for time in judged), *[250] * 40], since=200, now=300)
+
+
+def test_a_defect_is_found_repaired_and_tested_on_unseen_conversations(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = loop(*DEFECTS["extraction leaves out quantities"])
     found = result["attribution"]
     assert found["offered"]
@@ -110,6 +131,11 @@ def test_a_defect_is_found_repaired_and_tested_on_unseen_conversations(loop: Loo
     done("apply", tmp_path / "run", "--to", prompts, "--yes")
     assert "quantities" in json.loads(prompts.read_text())["extraction prompt"]
     assert str(prompts) in done("show", tmp_path / "run")
+    SqliteStore.open(tmp_path / "run.db").close()
+    for judged, code in (([100] * 40, 1), ([100] * 2, 0)):  # before the application one of so many answers failed
+        monkeypatch.setattr(plan, "plan_of_store", lambda *_, judged=judged, **__: after(judged))
+        said = done("show", tmp_path / "run", "--db", tmp_path / "run.db", code=code)
+        assert ("memtrace:repair:regressed" in said) is bool(code)
     done("revert", tmp_path / "run", "--yes")
     assert prompts.read_text() == "{}"
     done("revert", tmp_path / "run", "--yes", code=2)
@@ -143,6 +169,15 @@ def test_planted_defects_are_repaired_with_fewer_evaluations_than_without_attrib
 
 
 TRAINED = split(questions(DEFECTS["answers are vague"][2]))["train"][0]
+
+
+@pytest.mark.slow
+def test_the_custom_instructions_of_a_real_mem0_are_repaired(loop: Loop) -> None:
+    options = {"model": "m", "extraction": "Keep what the user tells.", "answer": EXACT}
+    result = loop(MEM0, options, ("quantities",))
+    assert result["attribution"]["candidates"][0]["by_type"] == {"extraction": 6}
+    assert "quantities" in result["attribution"]["candidates"][-1]["texts"]["extraction prompt"]
+    assert (result["attribution"]["offered"], result["test"]["only_b"], result["test"]["only_a"]) == (True, 6, 0)
 
 
 @pytest.mark.parametrize(
@@ -276,3 +311,10 @@ def test_the_comparison_of_the_rules_judges(expected: str, given: str, right: bo
 def test_the_interval_of_a_change_is_the_published_one() -> None:
     """Agresti and Min (2005): half a count is added to each of the four cells."""
     assert difference({"cases": 100, "only_a": 10, "only_b": 20}) == {"change": 0.1, "low": -0.0072, "high": 0.2033}
+
+
+@pytest.mark.parametrize(("name", "limit"), [("calls", 30), ("tokens", 900), ("seconds", 1)])
+def test_a_loop_ends_within_its_budget(loop: Loop, tmp_path: Path, name: str, limit: int) -> None:
+    result = loop(*DEFECTS["answers are vague"], poison=lambda text, new: text, budget={name: limit})
+    assert result["attribution"]["evaluations"] < 96
+    assert not result["attribution"]["offered"]
