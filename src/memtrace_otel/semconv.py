@@ -169,6 +169,7 @@ DELETE_MEMORY = "delete_memory"
 DELETE_MEMORY_STORE = "delete_memory_store"
 CHAT = "chat"
 RETRIEVAL = "retrieval"
+EXECUTE_TOOL = "execute_tool"
 
 KIND_OF_OPERATION: dict[str, OpKind] = {
     CREATE_MEMORY_STORE: OpKind.OTHER,
@@ -234,6 +235,9 @@ LINK_REFS = "memtrace.link.refs"
 # --- standard attributes we write or read ------------------------------------------------------------------------
 GEN_AI_OPERATION_NAME = "gen_ai.operation.name"
 GEN_AI_PROVIDER_NAME = "gen_ai.provider.name"
+GEN_AI_TOOL_NAME = "gen_ai.tool.name"
+GEN_AI_TOOL_CALL_ARGUMENTS = "gen_ai.tool.call.arguments"
+GEN_AI_TOOL_CALL_RESULT = "gen_ai.tool.call.result"
 GEN_AI_REQUEST_MODEL = "gen_ai.request.model"
 GEN_AI_RESPONSE_MODEL = "gen_ai.response.model"
 GEN_AI_RESPONSE_ID = "gen_ai.response.id"

@@ -300,14 +300,19 @@ SOURCE_REQUESTS = Setting(
     least=1,
 )
 
-MODEL = Setting("MEMTRACE_MODEL", "", "Name of the model that `--method rules+model` asks, at OPENAI_BASE_URL.")
+MODEL = Setting(
+    "MEMTRACE_MODEL",
+    "",
+    "Name of the model that `--method rules+model` and the agent ask, at OPENAI_BASE_URL; that a replay asks where the "
+    "recorded answer names no model.",
+)
 MODEL_CALLS = Setting("MEMTRACE_MODEL_CALLS", 200, "Most calls of the model by one command.", least=0)
 MODEL_TOKENS = Setting(
     "MEMTRACE_MODEL_TOKENS", 1_000_000, "No call of the model is made after so many tokens of one command.", least=0
 )
 MODEL_SECONDS = Setting("MEMTRACE_MODEL_SECONDS", 60.0, "Longest time of one call of the model, in seconds.", least=0)
 MODEL_CACHE = Setting(
-    "MEMTRACE_MODEL_CACHE", "memtrace-answers.db", "SQLite file of the answers that the model gave before."
+    "MEMTRACE_MODEL_CACHE", "memtrace-answers.db", "SQLite file of the replies that models gave before."
 )
 
 AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]

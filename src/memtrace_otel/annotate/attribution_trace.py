@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from memtrace_otel import semconv
 from memtrace_otel.annotate import identity
@@ -44,7 +45,8 @@ def attribution_trace(verdict: Verdict, started: int, ended: int) -> list[Operat
         links=(link(answer.trace_id, answer.span_id, semconv.LinkType.EVALUATES),),
         events=(evaluation_event(verdict, ended),),
     )
-    return [root, *(_child(verdict, root, position, step) for position, step in enumerate(_steps(verdict)))]
+    children = [_child(verdict, root, position, step) for position, step in enumerate(_steps(verdict))]
+    return [root, *children, *_calls(verdict, root)]
 
 
 def _steps(verdict: Verdict) -> list[Step]:
@@ -78,6 +80,45 @@ def _child(verdict: Verdict, root: OperationSpan, position: int, step: Step) -> 
         instrumentation_scope=semconv.ATTRIBUTION_SCOPE,
         links=_step_links(step, semconv.LinkType.ATTRIBUTED_TO if decisive else semconv.LinkType.CONSIDERED),
     )
+
+
+def _calls(verdict: Verdict, root: OperationSpan) -> list[OperationSpan]:
+    """Return two spans for each step of the agent: the call of the model, and below it the tool that ran."""
+    found: list[OperationSpan] = []
+    for number, call in enumerate(verdict.calls):
+        chat = OperationSpan(
+            trace_id=root.trace_id,
+            span_id=identity.span_id(verdict, f"call {number}"),
+            parent_id=root.span_id,
+            name=f"{semconv.CHAT} {verdict.model}",
+            start=call.started,
+            end=call.ended,
+            attributes={
+                semconv.GEN_AI_OPERATION_NAME: semconv.CHAT,
+                semconv.GEN_AI_REQUEST_MODEL: verdict.model,
+                semconv.GEN_AI_USAGE_INPUT_TOKENS: call.tokens,
+            },
+            resource=root.resource,
+            instrumentation_scope=semconv.ATTRIBUTION_SCOPE,
+        )
+        found.append(chat)
+        if call.tool:
+            attributes: dict[str, AttributeValue] = {
+                semconv.GEN_AI_OPERATION_NAME: semconv.EXECUTE_TOOL,
+                semconv.GEN_AI_TOOL_NAME: call.tool,
+                semconv.GEN_AI_TOOL_CALL_ARGUMENTS: clip(call.arguments, EXPLANATION_BYTES),
+                semconv.GEN_AI_TOOL_CALL_RESULT: clip(call.result, EXPLANATION_BYTES),
+            }
+            tool = replace(
+                chat,
+                span_id=identity.span_id(verdict, f"tool {number}"),
+                parent_id=chat.span_id,
+                name=f"{semconv.EXECUTE_TOOL} {call.tool}",
+                start=call.ended,
+                attributes=attributes,
+            )
+            found.append(tool)
+    return found
 
 
 def _step_links(step: Step, kind: semconv.LinkType) -> tuple[Link, ...]:

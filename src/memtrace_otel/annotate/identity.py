@@ -10,7 +10,8 @@ from typing import NamedTuple
 from memtrace_otel import semconv
 from memtrace_otel.model import OperationSpan, Verdict
 
-_HUMAN, _WITH_MODEL, _RULES = "human", "rules+model", "rules"
+_HUMAN, _RULES = "human", "rules"
+_WITH_MODEL = frozenset({"rules+model", "agent"})
 
 
 class _Link(NamedTuple):
@@ -60,7 +61,7 @@ def reason_to_keep(
     """
     if method == _HUMAN and later.method != _HUMAN:
         return "made by rules"
-    if method == _WITH_MODEL and later.method == _RULES and complete >= later.complete:
+    if method in _WITH_MODEL and later.method == _RULES and complete >= later.complete:
         return "made by rules alone"
     if replayed and later.replay is None and complete >= later.complete:
         return "made without a replay"

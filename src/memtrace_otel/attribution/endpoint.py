@@ -69,12 +69,14 @@ class Endpoint:
             self._failed = self._failed + 1 if asked.problem else 0
         return asked
 
-    def ask_text(self, messages: Sequence[Message], *, model: str = "") -> Asked[str]:
+    def ask_text(
+        self, messages: Sequence[Message], *, model: str = "", schema: Mapping[str, Any] | None = None
+    ) -> Asked[str]:
         """Return the reply as text: the reply to an equal request before, at no cost, else a new one."""
-        key = digest(model or self.model, list(map(dict, messages)))
+        key = digest(model or self.model, list(map(dict, messages)), schema)
         if known := self.file.find([key]).get(key):
             return Asked(known[0])
-        asked = self.ask(messages, str, model=model)
+        asked = self.ask(messages, str, model=model, schema=schema)
         if asked.reply is not None:
             self.file.keep({key: (asked.reply, "")})
         return asked

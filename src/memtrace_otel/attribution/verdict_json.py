@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from memtrace_otel.model import Alternative, Failure, Replay, Step, Verdict
+from memtrace_otel.model import Alternative, Failure, ModelCall, Replay, Step, Verdict
 from memtrace_otel.semconv import FailureType
 
 
@@ -42,6 +42,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "model": verdict.model,
         "tokens": verdict.tokens,
         "model_problem": verdict.model_problem,
+        **({"calls": [asdict(call) for call in verdict.calls]} if verdict.calls else {}),
         **({"replay": asdict(verdict.replay)} if verdict.replay else {}),
         "version": verdict.version,
         "attribution_id": verdict.attribution_id,
@@ -80,6 +81,7 @@ def read_verdict(text: str, failure: Failure) -> Verdict:
         model=said.get("model", ""),
         tokens=said.get("tokens", 0),
         model_problem=said.get("model_problem", ""),
+        calls=tuple(ModelCall(**call) for call in said.get("calls", ())),
         replay=_read_replay(said["replay"]) if "replay" in said else None,
         version=said["version"],
         attribution_id=said["attribution_id"],

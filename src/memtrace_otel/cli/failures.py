@@ -19,6 +19,7 @@ from rich.console import Console
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.options import (
     DAY,
+    agent,
     check_trace_ids,
     database_option,
     examples,
@@ -73,8 +74,9 @@ _SHOWN_TEXT = 100
     "--method",
     default="rules",
     show_default=True,
-    type=click.Choice(["rules", "rules+model"]),
-    help="What attributes. rules+model: a model (MEMTRACE_MODEL) reads the texts of the cases that rules leave unsure.",
+    type=click.Choice(["rules", "rules+model", "agent", "rules+agent"]),
+    help="What attributes. rules+model: a model (MEMTRACE_MODEL) reads the texts of the cases that rules leave unsure. "
+    "agent: a model walks the graph of every case; rules+agent: of those tied or unknown.",
 )
 @click.option(
     "--verify",
@@ -125,7 +127,9 @@ def attribute(
     endpoint = Endpoint()
     reader = model_reader(endpoint) if method == "rules+model" else None
     runs_again = verifier(endpoint, reader, replayers) if verify else None
-    refine = _Costs(runs_again) if runs_again and dry_run else runs_again
+    costs = _Costs(runs_again) if runs_again and dry_run else None
+    walks = agent(endpoint, always=method == "agent") if method.endswith("agent") and not dry_run else None
+    refine = _in_turn(walks, costs or runs_again)
     annotate = annotate and not dry_run
     export_metrics()
     if annotate:
@@ -137,8 +141,8 @@ def attribute(
     finally:  # the verdicts are printed when the receiver is down, too
         if not dry_run:
             _print(found, as_json)
-    if isinstance(refine, _Costs):
-        click.echo(refine.told())
+    if costs:
+        click.echo(costs.told())
     _tell_model(found, method)
     if verify:
         _tell_replays(found)
@@ -170,6 +174,18 @@ def _tell_model(found: list[Found], method: str) -> None:
     click.echo(f"rules alone decided {alone} of {len(found)}; {tokens} tokens for the others", err=True)
     for problem, count in Counter(v.model_problem for v in asked if v.model_problem).items():
         click.echo(f"the model did not help in {count}: {problem}", err=True)
+
+
+def _in_turn(*refining: Refine | None) -> Refine | None:
+    """Return what refines a verdict by each of these, None without any."""
+    used = [one for one in refining if one is not None]
+
+    def refine(graph: EvolutionGraph, verdict: Verdict) -> Verdict:
+        for one in used:
+            verdict = one(graph, verdict)
+        return verdict
+
+    return refine if used else None
 
 
 def _tell_replays(found: list[Found]) -> None:

@@ -15,6 +15,7 @@ from memtrace_otel import settings
 from memtrace_otel.model import parse_time
 
 if TYPE_CHECKING:
+    from memtrace_otel.attribution.agent import Agent
     from memtrace_otel.attribution.endpoint import Endpoint
     from memtrace_otel.attribution.model_reader import ModelReader
     from memtrace_otel.attribution.replay import Verifier
@@ -152,6 +153,16 @@ def model_reader(endpoint: Endpoint | None = None) -> ModelReader:
 
     try:
         return ModelReader(endpoint)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def agent(endpoint: Endpoint, *, always: bool) -> Agent:
+    """Return the agent. Raise UsageError when no model is named."""
+    from memtrace_otel.attribution.agent import Agent
+
+    try:
+        return Agent(endpoint, always=always)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 

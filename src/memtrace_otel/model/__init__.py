@@ -27,7 +27,7 @@ from memtrace_otel.model.refs import (
 from memtrace_otel.model.spans import AttributeValue, Event, Link, OperationSpan, Variable
 from memtrace_otel.model.times import parse_time, rfc3339
 from memtrace_otel.model.verdict_log import StoredVerdict, VerdictLog
-from memtrace_otel.model.verdicts import Alternative, Failure, Replay, Step, Verdict, attribution_id
+from memtrace_otel.model.verdicts import Alternative, Failure, ModelCall, Replay, Step, Verdict, attribution_id
 
 __all__ = [
     "DURATION_BUCKETS",
@@ -38,6 +38,7 @@ __all__ = [
     "Event",
     "Failure",
     "Link",
+    "ModelCall",
     "OperationSpan",
     "Replay",
     "Step",

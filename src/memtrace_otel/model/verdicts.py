@@ -79,6 +79,19 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One call of the agent's model: the `tool` that the reply names ('' without a usable reply), a short form of its
+    arguments and of what it showed; `tokens` were spent; times in ns since the epoch."""
+
+    tool: str
+    arguments: str
+    result: str
+    tokens: int
+    started: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The attribution of one failure. `trace_id`/`span_id` of the decisive operation are '' when there is none.
 
@@ -108,6 +121,8 @@ class Verdict:
     tokens: int = 0
     model_problem: str = ""
     replay: Replay | None = None
+    calls: tuple[ModelCall, ...] = ()
+    """The steps of the agent."""
     earlier_types: frozenset[str] = frozenset()
 
     @property

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memtrace_otel.graph import EvolutionGraph
-from memtrace_otel.model import Failure, Step, Verdict, is_origin, make_origin
+from memtrace_otel.model import Failure, ModelCall, Step, Verdict, is_origin, make_origin
 from memtrace_otel.model.printable import one_line, printable
 from memtrace_otel.report.evolution import Evolution
 from memtrace_otel.report.follow import Follower
@@ -50,6 +50,7 @@ class Card:
     variable: str
     method: str
     complete: bool
+    calls: tuple[ModelCall, ...]
     replay: str
     new_answer: str
     judgement: str
@@ -72,6 +73,10 @@ def card(verdict: Verdict, graph: EvolutionGraph, follower: Follower, number: in
         variable=one_line(verdict.variable),
         method=" ".join(part for part in (one_line(verdict.method), one_line(verdict.version)) if part),
         complete=verdict.complete,
+        calls=tuple(
+            replace(c, tool=one_line(c.tool), arguments=printable(c.arguments), result=printable(c.result))
+            for c in verdict.calls
+        ),
         replay=_replay(verdict),
         new_answer=printable(verdict.replay.answer).strip() if verdict.replay else "",
         judgement=_judgement(verdict.failure),
