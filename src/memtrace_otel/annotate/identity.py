@@ -46,7 +46,8 @@ def reason_to_keep(
 ) -> str:
     """Return why the earlier verdict on an answer holds against a later one, '' when the later one replaces it.
 
-    `method`, `complete` and whether the failure was `replayed` are those of the earlier verdict.
+    `method` and `complete` are those of the earlier verdict. `replayed`: running again verified the earlier verdict, or
+    tried the same verdict (`is_proof`).
     `lost`: an operation that the earlier verdict rests on is no longer there, so the later verdict was made of less.
     `partial`: the later verdict was made while a source could not read everything.
 
@@ -68,6 +69,11 @@ def reason_to_keep(
     if lost:
         return "made without the operations that the earlier verdict names"
     return "made when not everything could be read" if complete and partial else ""
+
+
+def is_proof(outcome: str, *, same: bool) -> bool:
+    """Return whether a replay makes a verdict hold against one without a replay that says the same, or another."""
+    return outcome == semconv.ReplayOutcome.VERIFIED or (bool(outcome) and same)
 
 
 def trace_id(verdict: Verdict) -> str:

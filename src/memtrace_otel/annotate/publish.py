@@ -242,7 +242,8 @@ def _reason_to_keep(
     trace_id, span_id = (str(earlier.get(name, "")) for name in (semconv.FAILURE_TRACE_ID, semconv.FAILURE_SPAN_ID))
     lost = complete and not verdict.complete and bool(span_id) and not has_operation(make_origin(trace_id, span_id))
     method = str(earlier.get(semconv.ATTRIBUTION_METHOD, ""))
-    replayed = semconv.FAILURE_REPLAY in earlier
+    same = (earlier.get(semconv.FAILURE_TYPE), span_id) == (verdict.failure_type, verdict.span_id)
+    replayed = identity.is_proof(str(earlier.get(semconv.FAILURE_REPLAY, "")), same=same)
     return identity.reason_to_keep(method, complete, verdict, replayed=replayed, lost=lost, partial=partial)
 
 

@@ -125,8 +125,9 @@ def attribute(
     if (dry_run or replayers) and not verify:
         raise click.UsageError("--dry-run and --replayer go with --verify")
     endpoint = Endpoint()
-    reader = model_reader(endpoint) if method == "rules+model" else None
-    runs_again = verifier(endpoint, reader, replayers) if verify else None
+    compares = model_reader(endpoint) if method != "rules" else None
+    reader = compares if method == "rules+model" else None
+    runs_again = verifier(endpoint, compares, replayers) if verify else None
     costs = _Costs(runs_again) if runs_again and dry_run else None
     walks = agent(endpoint, always=method == "agent") if method.endswith("agent") and not dry_run else None
     refine = _in_turn(walks, costs or runs_again)

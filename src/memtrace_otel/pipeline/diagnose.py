@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
-from memtrace_otel.annotate.identity import reason_to_keep
+from memtrace_otel.annotate.identity import is_proof, reason_to_keep
 from memtrace_otel.attribution import (
     attribute,
     attribute_everywhere,
@@ -211,7 +211,8 @@ def lasting(verdict: Verdict, stored: StoredVerdict, diagnosis: Diagnosis) -> Ve
     named.discard(verdict.failure.answer_span.origin)
     lost = any(diagnosis.operation(origin) is None for origin in named | ({decisive} - {""}))
     guessed = verdict.failure_type == FailureType.UNKNOWN and next(diagnosis.graph.missing(), None) is not None
-    replayed = earlier.replay is not None
+    same = (earlier.failure_type, earlier.span_id) == (verdict.failure_type, verdict.span_id)
+    replayed = is_proof(earlier.replay.outcome if earlier.replay else "", same=same)
     if not reason_to_keep(earlier.method, earlier.complete, verdict, replayed=replayed, lost=lost, partial=guessed):
         return verdict
     operation = diagnosis.operation(decisive) if decisive else None

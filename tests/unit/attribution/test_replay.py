@@ -118,7 +118,7 @@ def test_only_the_true_cause_is_verified(
         ({"left": "Works in town", "expected": ""}, heals, "not_replayable", "memtrace-otel feedback 0"),
         ({"left": "Works in town", "contents": False}, heals, "not_replayable", "SPAN_ONLY"),
         ({"left": "Works in town"}, 500, "not_replayable", "status 500"),
-        ({"left": "Works in town", "expected": "an attorney"}, fails, "not_replayable", "rules+model"),
+        ({"left": "Works in town", "expected": "an attorney"}, fails, "not_replayable", "by meaning"),
     ],
     ids=["healed", "no expected answer", "no contents", "server error", "paraphrase"],
 )
@@ -157,6 +157,9 @@ def test_the_outcome_is_on_the_verdict_and_the_marker_and_holds(server: ModelStu
     assert stored.replay == found.replay
     assert identity.reason_to_keep("rules", True, plain, replayed=True)
     assert not identity.reason_to_keep("rules", True, found, replayed=True)
+    assert [identity.is_proof(o, same=s) for o in ("verified", "refuted", "") for s in (True, False)] == [
+        *(True, True, True, False, False, False)
+    ]
     calls = len(server.prompts)
     again = verifier(server)(graph, plain)
     assert again.replay

@@ -241,7 +241,7 @@ class _Case:
         told = self._holds("\n".join((*told_texts(self.evidence), *best_texts(self.evidence))))
         if not any(need.periods for need in needs) and not any(told):
             raise NotReplayableError(
-                "no text has the words of the expected answer: --method rules+model compares by meaning"
+                "no text has the words of the expected answer: another --method than rules compares by meaning"
             )
 
 
