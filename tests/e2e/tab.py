@@ -56,6 +56,23 @@ class Tab:
         for type in ("mouseMoved", "mousePressed", "mouseReleased"):
             self._call("Input.dispatchMouseEvent", type=type, x=x, y=y, button="left", clickCount=1)
 
+    def press(self, key: str, code: str = "", *, ctrl: bool = False, shift: bool = False) -> None:
+        """Press and release a key: its value and its place, for example `a` and `KeyA`."""
+        place = code or (f"Digit{key}" if key.isdigit() else f"Key{key.upper()}" if len(key) == 1 else key)
+        text = {} if ctrl or len(key) > 1 else {"text": key}
+        number = 13 if key == "Enter" else ord(key.upper()) if len(key) == 1 else 27
+        held = {"modifiers": 2 * ctrl + 8 * shift, "windowsVirtualKeyCode": number}
+        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, code=place, **held, **text)
+        self._call("Input.dispatchKeyEvent", type="keyUp", key=key, code=place, **held)
+
+    def always(self, script: str) -> None:
+        """Run a script in every page from now on, before the scripts of the page."""
+        self._call("Page.addScriptToEvaluateOnNewDocument", source=script)
+
+    def resize(self, width: int, height: int) -> None:
+        """Show the page as a telephone with a screen of this size would."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=True)
+
     def drag(self, element: str, by: int) -> None:
         """Move the element by so many pixels to the right."""
         x, y = self._middle(element)

@@ -49,6 +49,7 @@ ON_TOP = {
     "report",
     "serve",
     "testing",
+    "web",
 }
 
 

@@ -8,7 +8,7 @@ from memtrace_otel.attribution.apply_rules import (
     is_open,
 )
 from memtrace_otel.attribution.failures import find_failures
-from memtrace_otel.attribution.verdict_json import read_verdict, verdict_json
+from memtrace_otel.attribution.verdict_json import read_verdict, verdict_document, verdict_json
 
 __all__ = [
     "attribute",
@@ -18,5 +18,6 @@ __all__ = [
     "find_failures",
     "is_open",
     "read_verdict",
+    "verdict_document",
     "verdict_json",
 ]

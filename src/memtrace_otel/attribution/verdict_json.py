@@ -56,6 +56,16 @@ def contents_json(verdict: Verdict) -> dict[str, str]:
     return {name: content for name, content in contents.items() if content}
 
 
+def verdict_document(verdict: Verdict, scope: str) -> dict[str, Any]:
+    """Return the JSON object that a log stores: the verdict, its contents, and what pages filter by.
+
+    `scope` is the memory scope that the verdict is about, '' when unknown. `answered` is ns since the epoch.
+    """
+    answer = verdict.failure.answer_span
+    members = {"answered": answer.start, "system": answer.system, "service": answer.service, "scope": scope}
+    return verdict_json(verdict) | contents_json(verdict) | members
+
+
 def read_verdict(text: str, failure: Failure) -> Verdict:
     """Return the verdict on `failure` that `verdict_json` wrote as `text`, without the notes of its evidence.
 

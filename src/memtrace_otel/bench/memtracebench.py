@@ -10,7 +10,7 @@ from memtrace_otel.graph.smartcomment import to_spans
 from memtrace_otel.otlp.files import GraphDocument, InputError, read_file
 from memtrace_otel.semconv import SMARTCOMMENT_OP_ID, SMARTCOMMENT_QUERY_ID, FailureType, OpKind
 
-_TYPES = {
+TYPES = {
     "ExtractionError": FailureType.EXTRACTION,
     "UpdateError": FailureType.UPDATE,
     "DeletionError": FailureType.DELETION,
@@ -32,11 +32,12 @@ def read_annotations(directory: Path) -> list[dict[str, Any]]:
 
     The spans never carry an annotation. An annotation of another type than the seven published ones is left out.
     """
-    truths = [truth for path in graph_files(directory) for truth in _truths(path)]
+    truths = [truth for path in graph_files(directory) for truth in read_truths(path)]
     return [truth | {"number": number} for number, truth in enumerate(truths)]
 
 
-def _truths(path: Path) -> Iterator[dict[str, Any]]:
+def read_truths(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield one truth per annotated failure of a file. Raises InputError."""
     for item in read_file(path):
         if isinstance(item, GraphDocument):
             try:
@@ -54,7 +55,7 @@ def _of_graph(path: Path, graph: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     annotations = cast("list[Mapping[str, Any]]", graph["data"].get("annotations") or [])
     for place, annotation in enumerate(annotations):
         label = str(annotation.get("final_error_type"))
-        if label not in _TYPES:
+        if label not in TYPES:
             continue
         trace = asked.get(annotation["query_id"])
         if trace is None:
@@ -65,10 +66,10 @@ def _of_graph(path: Path, graph: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "file": path.name.partition(".")[0],
             "system": path.parent.name,
             "fault": label,
-            "failure_type": str(_TYPES[label]),
+            "failure_type": str(TYPES[label]),
             "operations": [operation] if operation else [],
             "answer": answers.get(trace, trace),
-            "answer_is_right": _TYPES[label] in (FailureType.ANNOTATION, FailureType.JUDGE),
+            "answer_is_right": TYPES[label] in (FailureType.ANNOTATION, FailureType.JUDGE),
             "judged_right": False,
             "wording": "recorded",
             "language": "recorded",

@@ -25,6 +25,7 @@ from memtrace_otel.cli.repair import repair
 from memtrace_otel.cli.serve import serve
 from memtrace_otel.cli.spans import import_files
 from memtrace_otel.cli.store import store
+from memtrace_otel.cli.ui import review, ui
 from memtrace_otel.cli.watch import watch
 from memtrace_otel.version import __version__
 
@@ -60,6 +61,8 @@ _COMMANDS = (
     watch,
     report,
     repair,
+    ui,
+    review,
     graph,
     import_files,
     store,

@@ -24,6 +24,7 @@ from memtrace_otel.model.refs import (
     split_origin,
     split_ref,
 )
+from memtrace_otel.model.reviews import LABELS, Label, Review, Status, read_review
 from memtrace_otel.model.spans import AttributeValue, Event, Link, OperationSpan, Variable
 from memtrace_otel.model.times import parse_time, rfc3339
 from memtrace_otel.model.verdict_log import StoredVerdict, VerdictLog
@@ -31,16 +32,20 @@ from memtrace_otel.model.verdicts import Alternative, Failure, ModelCall, Replay
 
 __all__ = [
     "DURATION_BUCKETS",
+    "LABELS",
     "OUTCOMES",
     "Alternative",
     "AttributeValue",
     "Attributed",
     "Event",
     "Failure",
+    "Label",
     "Link",
     "ModelCall",
     "OperationSpan",
     "Replay",
+    "Review",
+    "Status",
     "Step",
     "StoredVerdict",
     "Variable",
@@ -64,6 +69,7 @@ __all__ = [
     "make_origin",
     "make_ref",
     "parse_time",
+    "read_review",
     "ref_kind",
     "rfc3339",
     "split_origin",

@@ -21,7 +21,7 @@ from memtrace_otel.attribution import (
     find_failures,
     is_open,
     read_verdict,
-    verdict_json,
+    verdict_document,
 )
 from memtrace_otel.attribution.entailment import Reader
 from memtrace_otel.graph import EvolutionGraph, load_everywhere, load_graph, load_graphs
@@ -264,12 +264,25 @@ def record(log: VerdictLog, diagnosis: Diagnosis, *, started: int | None = None)
             continue
         origins = {step.origin for step in verdict.evidence if is_origin(step.origin)}
         absent = sorted(origin for origin in origins if diagnosis.operation(origin) is None)
-        document = json.dumps(verdict_json(verdict) | {_ABSENT: absent}, ensure_ascii=False)
+        document = json.dumps(
+            verdict_document(verdict, _scope(diagnosis, verdict)) | {_ABSENT: absent}, ensure_ascii=False
+        )
         is_new = log.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
         if is_new and annotation.spans:  # without spans the ids may be anything
             metrics.attributed(verdict, seconds)
         recorded.append(replace(annotation, is_new=is_new, seconds=seconds))
     return recorded
+
+
+def _scope(diagnosis: Diagnosis, verdict: Verdict) -> str:
+    """Return the memory scope of the decisive operation, else of the last step of the evidence with a scope, else of
+    the last operation of the answer's trace with a scope."""
+    graph, failure = diagnosis.graph, verdict.failure
+    steps = [step.origin for step in reversed(verdict.evidence)]
+    beside = [span.origin for span in reversed(graph.operations(trace_id=failure.trace_id))]
+    decisive = [make_origin(verdict.trace_id, verdict.span_id)] if verdict.span_id else []
+    named = (*decisive, *steps, *beside)
+    return next((scope for origin in named if (scope := graph.scope_of(origin))), "")
 
 
 def _warn(trace_id: str, error: SourceError) -> None:

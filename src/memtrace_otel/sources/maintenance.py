@@ -277,8 +277,9 @@ def _delete_spans(connection: Connection, ids: Sequence[int]) -> None:
 
 
 def _delete_verdicts(connection: Connection, trace_id: str) -> None:
-    query = "DELETE FROM verdict WHERE answer BETWEEN :trace || '-' AND :trace || '-g'"
-    connection.execute(query, {"trace": trace_id})
+    for table in ("verdict", "review"):
+        query = f"DELETE FROM {table} WHERE answer BETWEEN :trace || '-' AND :trace || '-g'"
+        connection.execute(query, {"trace": trace_id})
 
 
 def _delete_verdicts_naming(connection: Connection, traces: Iterable[bytes]) -> int:
@@ -286,6 +287,9 @@ def _delete_verdicts_naming(connection: Connection, traces: Iterable[bytes]) -> 
     rows = connection.execute("SELECT attribution_id, answer || ' ' || document FROM verdict").fetchall()
     ids = [(id,) for id, text in rows if not named.isdisjoint(_TRACE_ID.findall(text))]
     connection.executemany("DELETE FROM verdict WHERE attribution_id = ?", ids)
+    reviews = connection.execute("SELECT rowid, answer || ' ' || document FROM review").fetchall()
+    rows_named = [(row,) for row, text in reviews if not named.isdisjoint(_TRACE_ID.findall(text))]
+    connection.executemany("DELETE FROM review WHERE rowid = ?", rows_named)
     return len(ids)
 
 

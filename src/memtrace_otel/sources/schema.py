@@ -16,6 +16,10 @@ APPLICATION_ID = 0x4D54_4F54
 INPUT, OUTPUT = 0, 1
 """Values of `variable.direction`."""
 
+VERDICT_MEMBERS = ("failure_type", "method", "confidence", "answered", "system", "service", "scope", "operation")
+"""Members of a verdict's document that are columns, too."""
+
+
 STATEMENTS = (
     # Requests as received, committed before they are acknowledged; deleted once their spans are rows.
     "CREATE TABLE inbox (id INTEGER PRIMARY KEY AUTOINCREMENT, body BLOB NOT NULL, received INTEGER NOT NULL)",
@@ -60,10 +64,20 @@ STATEMENTS = (
     ) WITHOUT ROWID""",
     "CREATE INDEX variable_ref ON variable (ref) WHERE origin = ''",
     "CREATE INDEX variable_origin ON variable (origin) WHERE origin <> ''",
-    """CREATE TABLE verdict (
-        attribution_id TEXT PRIMARY KEY, answer TEXT NOT NULL, document TEXT NOT NULL, created INTEGER NOT NULL
+    # `document` is JSON; its members that pages filter by are columns. `answered` is ns since the epoch. The document
+    # is the last column: a scan of the others reads none of its overflow pages.
+    f"""CREATE TABLE verdict (
+        attribution_id TEXT PRIMARY KEY, answer TEXT NOT NULL, created INTEGER NOT NULL,
+        {", ".join(VERDICT_MEMBERS)},
+        document TEXT NOT NULL
     )""",
     "CREATE INDEX verdict_answer ON verdict (answer, created)",
+    "CREATE INDEX verdict_answered ON verdict (answered)",
+    # What people say of answers. `document` is the JSON of `model.Review`.
+    """CREATE TABLE review (
+        answer TEXT NOT NULL, annotator TEXT NOT NULL, status TEXT NOT NULL, document TEXT NOT NULL,
+        created INTEGER NOT NULL, PRIMARY KEY (answer, annotator, status)
+    )""",
     # Span ids already sent to a target: an id is never sent twice.
     """CREATE TABLE sent (
         target TEXT NOT NULL, span_id TEXT NOT NULL, sent_at INTEGER NOT NULL, PRIMARY KEY (target, span_id)

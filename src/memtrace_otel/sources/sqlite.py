@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from memtrace_otel.sources.database import FileLock, TranslatedErrors, connect, 
 from memtrace_otel.sources.errors import DamagedError, SourceError
 from memtrace_otel.sources.maintenance import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize, StoreStats
 from memtrace_otel.sources.query import may_write, near_failures, unique_refs
+from memtrace_otel.sources.schema import VERDICT_MEMBERS
 
 _PAGE_SPANS, _PAGE_BYTES = 256, 4 << 20
 _TRACE_BYTES = 256 << 20
@@ -227,8 +229,10 @@ class SqliteStore:
         """Save a verdict on the answering span `answer` (an origin), unless its attribution id is known; return whether
         it was saved."""
         with self._locked() as connection:
-            query = f"INSERT OR IGNORE INTO verdict ({_VERDICT}) VALUES (?, ?, ?, ?)"
-            return connection.execute(query, (answer, attribution_id, document, time.time_ns())).rowcount > 0
+            places = ", ".join("?" * (4 + len(VERDICT_MEMBERS)))
+            query = f"INSERT OR IGNORE INTO verdict ({_VERDICT}, {', '.join(VERDICT_MEMBERS)}) VALUES ({places})"
+            values = (answer, attribution_id, document, time.time_ns(), *_members(document))
+            return connection.execute(query, values).rowcount > 0
 
     def verdict(self, answer: str) -> StoredVerdict | None:
         """Return the newest verdict on an answer."""
@@ -406,6 +410,16 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _members(document: str) -> list[Any]:
+    """Return the members of a verdict's document that are columns; None for those it lacks."""
+    try:
+        members = json.loads(document)
+        operation = members.get("operation", {}).get("span_id")
+    except (ValueError, AttributeError):
+        return [None] * len(VERDICT_MEMBERS)
+    return [operation if name == "operation" else members.get(name) for name in VERDICT_MEMBERS]
 
 
 _VERDICT = "answer, attribution_id, document, created"

@@ -1,0 +1,212 @@
+"""The database as pages use it: lists of failures and the queue of reviews, by SQL; what people said of answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+from sqlite3 import Row
+from typing import Any
+
+from memtrace_otel.model import OperationSpan, Review, Status, StoredVerdict, is_origin, parse_time, read_review
+from memtrace_otel.semconv import OpKind
+from memtrace_otel.sources import SqliteStore
+from memtrace_otel.sources.database import transaction
+
+PAGE_ROWS = 50
+BARS = 48
+"""Bars of the chart of counts over time."""
+_MOST_CAUSES = 100
+_HEALTHY_SHARE = 4
+"""The queue has one healthy answer for so many answers with a verdict."""
+_LEAST_HEALTHY = 5
+_NEWEST = "v.rowid = (SELECT max(rowid) FROM verdict AS w WHERE w.answer = v.answer)"
+_TEXTS = "coalesce(json_extract(v.document, '$.{}'), '')"
+_SEARCHED = " || ' ' || ".join(_TEXTS.format(name) for name in ("question", "answer", "expected", "reason"))
+_SHOWN = f"""
+SELECT v.answer, v.failure_type, v.confidence, v.answered, v.system, v.service, v.scope, v.operation, v.method,
+    {_TEXTS.format("question")} AS question, {_TEXTS.format("reason")} AS reason,
+    {_TEXTS.format("operation.name")} AS name, {_TEXTS.format("operation.trace_id")} AS operation_trace,
+    (SELECT count(*) FROM review AS r WHERE r.answer = v.answer) AS reviews
+FROM verdict AS v
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which failures a page shows; '' restricts nothing. Times are ns since the epoch, `sure` is the least confidence
+    in percent, `cause` the span id of the decisive operation, `reviewed` is `yes` or `no`, `text` is searched for."""
+
+    type: str = ""
+    system: str = ""
+    service: str = ""
+    scope: str = ""
+    since: str = ""
+    until: str = ""
+    sure: str = ""
+    reviewed: str = ""
+    cause: str = ""
+    text: str = ""
+
+    @classmethod
+    def read(cls, given: Iterable[tuple[str, str]]) -> Filter:
+        """Return the filter of a query or a form; unknown names are ignored."""
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value.strip()[:200] for name, value in given if name in names})
+
+    def given(self, **changed: str) -> dict[str, str]:
+        """Return the members that restrict, some of them changed; never the searched text, which is content."""
+        both = {field.name: getattr(self, field.name) for field in fields(self)} | changed
+        return {name: value for name, value in both.items() if value and name != "text"}
+
+    def where(self) -> tuple[str, list[Any]]:
+        """Return the condition in SQL and its values. Raises ValueError for a time or a number that is none."""
+        named = {"failure_type": self.type, "system": self.system, "service": self.service, "scope": self.scope}
+        found: list[tuple[str, Any]] = [
+            (f"v.{name} = ?", value) for name, value in (named | {"operation": self.cause}).items() if value
+        ]
+        bounds = (("v.answered >= ?", self.since), ("v.answered < ?", self.until))
+        found += [(condition, parse_time(value)) for condition, value in bounds if value]
+        if self.sure:
+            found.append(("v.confidence >= ?", float(self.sure) / 100))
+        conditions = [_NEWEST, *(condition for condition, _ in found)]
+        values: list[Any] = [value for _, value in found]
+        if self.reviewed:
+            exists = "EXISTS (SELECT 1 FROM review AS r WHERE r.answer = v.answer)"
+            conditions.append(exists if self.reviewed == "yes" else f"NOT {exists}")
+        if self.text:
+            conditions.append(f"instr(lower({_SEARCHED}), lower(?))")
+            values.append(self.text)
+        return " AND ".join(conditions), values
+
+
+@dataclass(frozen=True, slots=True)
+class QueueItem:
+    """An answer to review; `failure_type` is '' for an answer without a verdict."""
+
+    answer: str
+    failure_type: str
+
+
+class PageStore(SqliteStore):
+    """A database file with the queries of the pages."""
+
+    # --- failures ------------------------------------------------------------------------------------------------
+    def failures(self, chosen: Filter, page: int = 1, rows: int = PAGE_ROWS) -> list[dict[str, Any]]:
+        """Return one page of the failures, the newest answer first."""
+        where, values = chosen.where()
+        query = f"{_SHOWN} WHERE {where} ORDER BY v.answered DESC, v.answer LIMIT ? OFFSET ?"
+        return self._rows(query, (*values, rows, (page - 1) * rows))
+
+    def counts(self, chosen: Filter) -> dict[str, int]:
+        """Return how many failures of each type the filter leaves, whatever its type is."""
+        where, values = replace(chosen, type="").where()
+        query = f"SELECT v.failure_type AS name, count(*) AS count FROM verdict AS v WHERE {where} GROUP BY 1"
+        return {row["name"]: row["count"] for row in self._rows(query, values)}
+
+    def causes(self, chosen: Filter) -> list[dict[str, Any]]:
+        """Return the decisive operations with the number of answers that they made fail, most first."""
+        where, values = chosen.where()
+        query = f"""
+            SELECT v.operation, v.failure_type, {_TEXTS.format("operation.name")} AS name, count(*) AS count,
+                max(v.answered) AS last, {_TEXTS.format("reason")} AS reason
+            FROM verdict AS v WHERE {where} AND v.operation <> ''
+            GROUP BY v.operation, v.failure_type ORDER BY count DESC, last DESC LIMIT {_MOST_CAUSES}"""
+        return self._rows(query, values)
+
+    def over_time(self, chosen: Filter) -> tuple[int, int, list[dict[str, Any]]]:
+        """Return the start (ns), the length of a bar (ns), and rows (bar, name, count) of the failures by type."""
+        where, values = chosen.where()
+        (span,) = self._rows(
+            f"SELECT min(v.answered) AS first, max(v.answered) AS last FROM verdict AS v WHERE {where}", values
+        )
+        first, last = span["first"] or 0, span["last"] or 0
+        length = max(1, -(-(last - first + 1) // BARS))
+        query = f"""SELECT (v.answered - ?) / ? AS bar, v.failure_type AS name, count(*) AS count
+            FROM verdict AS v WHERE {where} GROUP BY 1, 2"""
+        return first, length, self._rows(query, (first, length, *values))
+
+    def choices(self) -> dict[str, list[str]]:
+        """Return the values of system, service and scope that verdicts have."""
+        query = "SELECT DISTINCT {0} AS name FROM verdict WHERE {0} <> '' ORDER BY 1 LIMIT 500"
+        names = ("system", "service", "scope")
+        return {name: [row["name"] for row in self._rows(query.format(name), ())] for name in names}
+
+    def has_operation(self, origin: str) -> bool:
+        """Tell whether the file has the span of an origin."""
+        query = "SELECT 1 AS found FROM span WHERE trace = ? AND span = ?"
+        return is_origin(origin) and bool(self._rows(query, (bytes.fromhex(origin[:32]), bytes.fromhex(origin[33:]))))
+
+    def machine_verdict(self, answer: str) -> StoredVerdict | None:
+        """Return the newest verdict on an answer that no person gave."""
+        query = """SELECT answer, attribution_id, document, created FROM verdict
+            WHERE answer = ? AND method IS NOT 'human' ORDER BY rowid DESC LIMIT 1"""
+        return next((StoredVerdict(**row) for row in self._rows(query, (answer,))), None)
+
+    def newest_spans(self, scope: str, kinds: Sequence[str], until: int, most: int) -> list[OperationSpan]:
+        """Return the newest spans of a memory scope that are of these kinds and started before `until` (ns)."""
+        places = ", ".join("?" * len(kinds))
+        clause = f"WHERE scope = ? AND start < ? AND kind IN ({places}) ORDER BY start DESC LIMIT ?"
+        return self._select(clause, (scope, until, *map(str, kinds), most))
+
+    def spans_stored(self) -> int:
+        """Return the row of the newest span: another number means new spans."""
+        return self._rows("SELECT coalesce(max(id), 0) AS id FROM span", ())[0]["id"]
+
+    # --- reviews -------------------------------------------------------------------------------------------------
+    def queue(self) -> list[QueueItem]:
+        """Return the answers to review: those with a verdict, and a sample of those without.
+
+        Both are in the order of their span ids: random, the same for every annotator, and silent about the verdict.
+        """
+        judged = f"SELECT v.answer, coalesce(v.failure_type, '') AS failure_type FROM verdict AS v WHERE {_NEWEST}"
+        found = [QueueItem(**row) for row in self._rows(judged, ())]
+        healthy = max(_LEAST_HEALTHY, len(found) // _HEALTHY_SHARE)
+        sample = f"""SELECT answer, '' AS failure_type FROM
+            (SELECT lower(hex(trace) || '-' || hex(span)) AS answer, span FROM span
+                WHERE kind = '{OpKind.RESPOND}' AND part = 0)
+            WHERE answer NOT IN (SELECT answer FROM verdict) ORDER BY span LIMIT ?"""
+        found += [QueueItem(**row) for row in self._rows(sample, (healthy,))]
+        return sorted(found, key=lambda item: item.answer[33:])
+
+    def reviews(self, answer: str = "", annotator: str = "", *, drafts: bool = False) -> list[Review]:
+        """Return the reviews (of an answer, by an annotator), oldest first; with `drafts` also the unfinished ones."""
+        given = {"answer": answer, "annotator": annotator}
+        conditions = [f"{name} = :{name}" for name, value in given.items() if value]
+        conditions += [] if drafts else [f"status <> '{Status.DRAFT}'"]
+        query = f"SELECT document FROM review WHERE {' AND '.join(conditions) or '1'} ORDER BY created, rowid"
+        return [read_review(row["document"]) for row in self._rows(query, given)]
+
+    def save_reviews(self, reviews: Iterable[Review]) -> int:
+        """Store reviews, each in the place of the same annotator's review of the answer; return how many."""
+        now = time.time_ns()
+        rows = [replace(review, created=review.created or now) for review in reviews]
+        with self._locked() as connection, transaction(connection):
+            connection.executemany(
+                "INSERT OR REPLACE INTO review (answer, annotator, status, document, created) VALUES (?, ?, ?, ?, ?)",
+                [(r.answer, r.annotator, r.status, json.dumps(r.json(), ensure_ascii=False), r.created) for r in rows],
+            )
+        return len(rows)
+
+    def draft_of(self, answer: str, annotator: str) -> Review | None:
+        """Return the first choice of an annotator, made before the verdict was shown; None before a choice."""
+        found = self.reviews(answer, annotator, drafts=True)
+        return next((review for review in found if review.status == Status.DRAFT), None)
+
+    def undo_review(self, annotator: str) -> Review | None:
+        """Make the newest finished review of an annotator unfinished and return it; None without one."""
+        finished = [review for review in self.reviews(annotator=annotator) if review.status == Status.DONE]
+        if not finished:
+            return None
+        with self._locked() as connection:
+            values = (finished[-1].answer, annotator, Status.DONE)
+            connection.execute("DELETE FROM review WHERE (answer, annotator, status) = (?, ?, ?)", values)
+        return finished[-1]
+
+    # --- inside --------------------------------------------------------------------------------------------------
+    def _rows(self, query: str, values: Sequence[Any] | Mapping[str, Any]) -> list[dict[str, Any]]:
+        with self._decoded() as connection, closing(connection.cursor()) as cursor:
+            cursor.row_factory = Row
+            return [dict(row) for row in cursor.execute(query, values)]

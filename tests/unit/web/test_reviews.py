@@ -1,0 +1,228 @@
+"""Reviews: blind, undone, adjudicated, exported, imported, published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from memtrace_otel.model import Label, Review, Status
+from memtrace_otel.pipeline.diagnose import diagnose, record
+from memtrace_otel.web.agreement import agreement, cohen_kappa
+from memtrace_otel.web.app import Pages
+from memtrace_otel.web.exchange import ExchangeError, export_reviews, import_reviews
+from memtrace_otel.web.reviewing import Reviewing, agreed
+from memtrace_otel.web.store import PageStore
+from tests.unit.report.stories import ALL
+from tests.unit.web.conftest import HOST, SAME_SITE
+
+REASON = "Accept <kbd>Enter</kbd>"
+"""Shown with a verdict."""
+
+
+def person(store: PageStore, name: str, mode: str = "blind") -> TestClient:
+    cookies = {"memtrace_annotator": name, "memtrace_mode": mode}
+    return TestClient(Pages(store, {}).app(), HOST, headers=SAME_SITE, cookies=cookies, follow_redirects=False)
+
+
+def judged(store: PageStore) -> str:
+    """An answer with a verdict and a decisive operation."""
+    return next(item.answer for item in store.queue() if item.failure_type == "deletion")
+
+
+def review(answer: str, annotator: str, label: str, **more: object) -> Review:
+    return Review(answer, annotator, label, **more)  # type: ignore[arg-type]
+
+
+def test_the_queue_mixes_failing_and_healthy_answers_in_one_order(store: PageStore) -> None:
+    queue = store.queue()
+    assert sum(bool(item.failure_type) for item in queue) == len(ALL)
+    assert any(not item.failure_type for item in queue)
+    assert queue == sorted(queue, key=lambda item: item.answer[33:])
+
+
+def test_the_verdict_is_shown_after_the_first_choice_only(store: PageStore) -> None:
+    ada, answer = person(store, "ada"), judged(store)
+    assert REASON not in ada.get(f"/review/{answer}").text
+    ada.post(f"/review/{answer}", data={"label": "update", "action": "choose", "shown": "no"})
+    assert REASON in ada.get(f"/review/{answer}").text  # a reload, too
+    assert REASON not in person(store, "bob").get(f"/review/{answer}").text
+    assert REASON in person(store, "eve", "assisted").get(f"/review/{answer}").text
+    assert store.reviews() == []  # nothing is finished
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "mode", "blind"),
+    [
+        ("update", "update", "blind", True),
+        ("update", "deletion", "blind", False),
+        ("", "deletion", "blind", True),
+        ("", "deletion", "assisted", False),
+    ],
+)
+def test_a_review_is_blind_when_its_label_was_chosen_before(
+    store: PageStore, first: str, last: str, mode: str, blind: bool
+) -> None:
+    ada, answer = person(store, "ada", mode), judged(store)
+    if first:
+        ada.post(f"/review/{answer}", data={"label": first, "action": "choose", "shown": "no"})
+    shown = "yes" if first or mode == "assisted" else "no"
+    saved = ada.post(f"/review/{answer}", data={"label": last, "action": "save", "shown": shown})
+    assert saved.headers["location"] == f"/review/next?after={answer}"
+    (made,) = store.reviews()
+    assert (made.label, made.blind, made.seen_type, made.annotator) == (last, blind, "deletion", "ada")
+
+
+def test_undo_gives_the_last_review_back(store: PageStore) -> None:
+    ada, answer = person(store, "ada"), judged(store)
+    ada.post(f"/review/{answer}", data={"label": "healthy", "action": "save"})
+    assert ada.post("/review/undo").headers["location"] == f"/review/{answer}"
+    assert store.reviews() == []
+    assert ada.post("/review/undo").headers["location"] == "/review"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"label": "nonsense"},
+        {"label": ""},
+        {"label": "update", "operation": f"{'1' * 32}-{'1' * 16}"},
+        {"label": "update", "evidence": "x"},
+        {"label": "update", "confidence": "4"},
+    ],
+)
+def test_a_wrong_review_is_refused(store: PageStore, wrong: dict[str, str]) -> None:
+    reply = person(store, "ada").post(f"/review/{judged(store)}", data=wrong | {"action": "save"})
+    assert reply.status_code == 400
+    assert store.reviews() == []
+
+
+def test_every_answer_comes_once_for_each_annotator(store: PageStore) -> None:
+    reviewing = Reviewing(store)
+    for _ in store.queue():
+        answer = reviewing.next_item("ada")
+        store.save_reviews([review(answer, "ada", "healthy")])
+    assert reviewing.next_item("ada") == ""
+    assert reviewing.next_item("bob") == store.queue()[0].answer
+
+
+def test_others_are_seen_in_an_adjudication_only(store: PageStore) -> None:
+    answer = judged(store)
+    store.save_reviews([review(answer, "bob", "update", note="mine"), review(answer, "eve", "deletion")])
+    ada = person(store, "ada")
+    assert "mine" not in ada.get(f"/review/{answer}").text + ada.get(f"/failure/{answer}").text
+    assert f"/review/{answer}?status=final" in ada.get("/review").text
+    assert "mine" in ada.get(f"/review/{answer}?status=final").text
+    ada.post(f"/review/{answer}?status=final", data={"label": "deletion", "action": "save"})
+    assert agreed(store.reviews())[answer].annotator == "ada"
+    assert "?status=final" not in ada.get("/review").text
+
+
+def test_kappa_and_alpha_are_those_of_published_examples() -> None:
+    given = [("y", "y")] * 20 + [("y", "n")] * 5 + [("n", "y")] * 10 + [("n", "n")] * 15  # observed 0.7, expected 0.5
+    assert cohen_kappa(given) == pytest.approx(0.4)
+    coders = ("*****34121133*3", "1*213343*******", "**21344*21133*4")
+    names = dict(zip("1234", ("extraction", "update", "deletion", "retrieval"), strict=True))
+    reviews = [
+        review(f"{place:032x}-{1:016x}", f"coder {number}", names[value])
+        for number, values in enumerate(coders)
+        for place, value in enumerate(values, 1)
+        if value in names
+    ]
+    assert agreement(reviews).alpha == pytest.approx(0.691, abs=0.001)  # nominal
+
+
+def test_an_answer_counts_as_accepted_when_one_annotator_agrees() -> None:
+    origin = f"{1:032x}-{1:016x}"
+    found = agreement(
+        [
+            review(origin, "ada", "update", seen_type="update"),
+            review(origin, "bob", "deletion", seen_type="update"),
+            review(origin, "eve", "deletion", seen_type="update", status=Status.FINAL),
+        ]
+    )
+    assert (found.compared, found.accepted) == (1, 1)
+    assert found.confusion == (("update", "deletion", 1), ("update", "update", 1))
+    assert [(pair.answers, pair.agreed) for pair in found.pairs] == [(1, 0)]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "label-studio"])
+def test_an_export_can_be_imported(store: PageStore, tmp_path: Path, form: str) -> None:
+    answer = judged(store)
+    operation = store.trace(answer[:32])[0].origin
+    saved = [
+        review(answer, "ada", "deletion", operation=operation, note="=1+1 ü\nline", corrected="5 May", seconds=7.5),
+        review(answer, "bob", str(Label.NOT_MEMORY)),
+    ]
+    store.save_reviews(saved)
+    file = tmp_path / "reviews"
+    file.write_text(export_reviews(store, form))
+    for one in saved:
+        store.undo_review(one.annotator)
+    assert import_reviews(store, file, "nobody") == 2
+    kept = [(r.answer, r.annotator, r.label, r.operation, r.note, r.corrected, r.seconds) for r in store.reviews()]
+    assert kept == [(r.answer, r.annotator, r.label, r.operation, r.note, r.corrected, r.seconds) for r in saved]
+
+
+def test_other_tools_get_what_they_read(store: PageStore) -> None:
+    answer = judged(store)
+    store.save_reviews([review(answer, "ada", "deletion")])
+    (annotation,) = json.loads(export_reviews(store, "memtracebench"))
+    assert (annotation["query_id"], annotation["final_error_type"]) == (answer, "DeletionError")
+    assert json.loads(export_reviews(store, "openinference"))["span_id"] == answer[33:]
+    tasks = json.loads(export_reviews(store, "label-studio"))
+    assert len(tasks) == len(store.queue())
+    assert sum(bool(task["predictions"]) for task in tasks) == len(ALL)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"answer": "x", "annotator": "a", "label": "update"}\n',
+        json.dumps(Review(f"{1:032x}-{1:016x}", "a", "update", operation=f"{2:032x}-{1:016x}").json()),
+        "[1]",
+        "answer,label\nx,y\n",
+    ],
+)
+def test_a_wrong_file_changes_nothing(store: PageStore, tmp_path: Path, text: str) -> None:
+    good = json.dumps(review(judged(store), "ada", "update").json())
+    file = tmp_path / "reviews"
+    file.write_text(f"{good}\n{text}" if text.startswith("{") else text)
+    with pytest.raises((ExchangeError, AttributeError)):
+        import_reviews(store, file, "nobody")
+    assert store.reviews() == []
+
+
+def test_a_published_review_takes_precedence(store: PageStore) -> None:
+    answer = judged(store)
+    operation = next(span for span in store.trace(answer[:32]) if span.kind == "retrieve").origin
+    store.save_reviews([review(answer, "ada", "retrieval", operation=operation, confidence=3, note="seen")])
+    assert Reviewing(store).publish().verdicts == 1
+    assert Reviewing(store).publish().verdicts == 0
+    for diagnosis in diagnose(store, store, [answer[:32]]):  # as `attribute` and a server do
+        record(store, diagnosis)
+    stored = store.verdict(answer)
+    assert stored is not None
+    document = json.loads(stored.document)
+    assert (document["method"], document["failure_type"], document["confidence"]) == ("human", "retrieval", 0.95)
+    markers = [s for s in store.trace(answer[:32]) if s.attributes.get("memtrace.attribution.method") == "human"]
+    assert [m.attributes["memtrace.attribution.replaces"] for m in markers] == [
+        store.machine_verdict(answer).attribution_id
+    ]  # type: ignore[union-attr]
+
+
+def test_a_difference_is_not_published(store: PageStore) -> None:
+    answer = judged(store)
+    store.save_reviews([review(answer, "ada", "update"), review(answer, "bob", "deletion")])
+    assert Reviewing(store).publish().verdicts == 0
+    store.save_reviews([review(answer, "eve", "update", status=Status.FINAL)])
+    assert Reviewing(store).publish().verdicts == 1
+
+
+def test_forgetting_a_memory_forgets_its_reviews(store: PageStore) -> None:
+    answer = judged(store)
+    store.save_reviews([review(answer, "ada", "update", note="private")])
+    store.forget("0000000000000002")
+    assert store.reviews() == []
