@@ -55,6 +55,7 @@ PROVIDERS: dict[str, dict[str, StepFunction]] = {
         "insert": stores.insert,
         "update": stores.update,
         "delete": stores.delete,
+        "reset": stores.reset,
     },
     "embedding_model": {"embed": stores.embed, "embed_batch": stores.embed},
     "llm": {"generate_response": extraction.generate_response},

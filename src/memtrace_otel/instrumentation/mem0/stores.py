@@ -21,7 +21,7 @@ from memtrace_otel.instrumentation.mem0.values import (
     owner_scope,
     record_of,
 )
-from memtrace_otel.instrumentation.mem0.writes import open_create, record_written, replace
+from memtrace_otel.instrumentation.mem0.writes import open_create, record_deleted, record_written, replace
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
@@ -127,6 +127,15 @@ def delete(call: Call) -> Step:
     if session is not None and write is not None:
         yield
         record_written(call, session, write, Action.DELETE, Record(write.record_id, "", ""))
+
+
+def reset(call: Call) -> Step:
+    """The whole collection is emptied, by `reset` or by `delete_all` of 1.0: tombstones also for other owners."""
+    session = provider_session(call, _RECORDS)
+    if session is None:
+        return
+    yield
+    record_deleted(call, call.patches.records.take(collection_of(session.memory)), session.operation.purpose)
 
 
 def entity_boosts(call: Call) -> Step:
