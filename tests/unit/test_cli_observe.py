@@ -68,6 +68,21 @@ def test_run_records_an_unchanged_program_and_says_what_to_do_next(folder: Path)
     assert (span.name, span.service, span.outputs[0].content) == ("create_memory", "app", "")
 
 
+def test_run_tells_which_answer_was_judged(folder: Path) -> None:
+    (folder / "app.py").write_text(
+        PROGRAM.replace(
+            "sys.exit(7)",
+            """
+with operation("chat", kind="respond", system="notes") as answer:
+    answer.wrote("answer:1", role="answer", content="At 10:15, I think.")
+feedback("fail", expected="9:40")
+""",
+        )
+    )
+    done = command("run", "--content", "--", sys.executable, "app.py")
+    assert "judged fail: the answer 'At 10:15, I think.' in trace" in done.stderr
+
+
 def test_run_takes_a_database_a_service_and_contents(folder: Path) -> None:
     options = ("--db", "runs/one.db", "--service", "shop", "--content")
     done = command("run", *options, "--", sys.executable, "-m", "app")

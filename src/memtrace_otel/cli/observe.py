@@ -19,6 +19,9 @@ from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors
 from memtrace_otel.cli.options import database_option, examples
 from memtrace_otel.cli.own_environment import program_environment
 
+_SHOWN_ANSWERS, _SHOWN_WORDS = 3, 60
+"""Judged answers at the end of a run, and characters of each."""
+
 
 @click.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
@@ -133,7 +136,20 @@ def _summary(database: Path, started: int, command: Sequence[str], killed: bool)
         yield "  no answer was judged yet; to judge one: memtrace-otel feedback TRACE_ID, or feedback(...)"
         yield f"  next: memtrace-otel answers{elsewhere}"
         return
+    yield from _judged(database, started)
     yield f"  next: memtrace-otel attribute --all{elsewhere}"
+
+
+def _judged(database: Path, started: int) -> Iterator[str]:
+    """Yield one line for each of the newest judged answers: the judgement, the first words and the trace."""
+    from memtrace_otel.model.printable import one_line
+    from memtrace_otel.pipeline.answers import judged_answers
+    from memtrace_otel.sources import SqliteStore
+
+    with SqliteStore.open(database, create=False) as store:
+        for answer in judged_answers(store, started, _SHOWN_ANSWERS):
+            words = one_line(answer.answer, _SHOWN_WORDS) if answer.answer else "text not captured"
+            yield f"  judged {answer.label}: the answer {words!r} in trace {answer.trace_id}"
 
 
 @click.command(

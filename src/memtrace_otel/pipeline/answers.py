@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
 from memtrace_otel.graph import build_graph
 from memtrace_otel.graph.judgements import evaluations
-from memtrace_otel.model import OperationSpan, label_and_score
+from memtrace_otel.model import OperationSpan, judged_traces, label_and_score
 from memtrace_otel.semconv import EVALUATION_NAME, OpKind, RefKind, Role
 from memtrace_otel.sources.protocols import TraceSource
+
+_MOST_JUDGES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,22 @@ class RecordedAnswer:
 
 def recorded_answers(source: TraceSource) -> Iterator[RecordedAnswer]:
     """Yield every recorded answer in order of its start. Raises SourceError when the source cannot answer."""
-    for answer in source.spans(kinds=(OpKind.RESPOND,)):
+    yield from _described(source, source.spans(kinds=(OpKind.RESPOND,)))
+
+
+def judged_answers(source: TraceSource, since: int, most: int) -> list[RecordedAnswer]:
+    """Return the answers that the evaluations since `since` (ns) are about, in the `most` newest judged traces.
+
+    Raises SourceError when the source cannot answer.
+    """
+    newest = list(islice(source.spans(kinds=(OpKind.JUDGE,), since=since), _MOST_JUDGES))
+    traces = list(dict.fromkeys(trace for span in newest for trace in sorted(judged_traces(span))))[-most:]
+    answers = [span for trace in traces for span in source.trace(trace) if span.kind == OpKind.RESPOND]
+    return [answer for answer in _described(source, answers) if answer.judged_by]
+
+
+def _described(source: TraceSource, answers: Iterable[OperationSpan]) -> Iterator[RecordedAnswer]:
+    for answer in answers:
         if answer.part:
             continue
         judges = source.readers(answer.origin, kinds=(OpKind.JUDGE,))

@@ -167,7 +167,8 @@ async def test_delete_all_leaves_one_tombstone_per_record(program: Program, reco
     assert parent.outputs() == []
     assert semconv.GEN_AI_MEMORY_RECORD_ID not in parent.attributes
     assert {child.parent for child in children} == {parent.origin}
-    tombstones = {item["ref"]: item["action"] for child in children for item in child.outputs()}
+    anns = [child for child in children if child.scope == parent.scope]  # 1.0 resets the store: Bob's are gone, too
+    tombstones = {item["ref"]: item["action"] for child in anns for item in child.outputs()}
     assert tombstones == {f"memory:{id}": "DELETE" for id in added.values()}
     assert all(child.inputs("previous")[0]["origin"] for child in children)
 
@@ -292,3 +293,15 @@ async def test_a_procedural_memory_is_summarised_then_created(
     (summary,) = extract.outputs()
     assert (create.inputs()[0]["ref"], create.inputs()[0]["origin"]) == (summary["ref"], extract.origin)
     assert extract.inputs("prompt")[0]["ref"] == "prompt:mem0.procedural_memory"
+
+
+async def test_a_store_that_is_reset_loses_the_records_of_every_owner(program: Program, recording: Recording) -> None:
+    """`delete_all` of 1.0 resets the collection after it has deleted the records of one owner."""
+    bobs = ids(await program.call("add", "Bob plays chess.", user_id="bob", infer=False))["Bob plays chess."]
+    await program.call("add", "I live in Paris.", user_id="ann", infer=False)
+    recording.clear()
+    await program.call("delete_all", user_id="ann")
+    left = [item["id"] for item in (await program.get_all("bob"))["results"]]
+    tombstones = [span for span in seen(recording) if f"memory:{bobs}" in span.attributes.get(semconv.OUTPUTS, ())]
+    assert len(tombstones) == (0 if bobs in left else 1)
+    assert [span.kind for span in tombstones] == ["delete"] * len(tombstones)
