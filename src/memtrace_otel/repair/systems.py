@@ -1,4 +1,4 @@
-"""Subjects for systems in use: Mem0 with its custom instructions, and retrieval over the messages themselves."""
+"""Subjects for systems in use: Mem0 with its custom prompts, and retrieval over the messages themselves."""
 
 from __future__ import annotations
 
@@ -88,10 +88,14 @@ class Mem0(_Answering):
                 text = f"[{message['time']}] {message['content']}" if "time" in message else message["content"]
                 memory.add([{"role": message["role"], "content": text}], user_id=_USER)
             asked = json.loads(candidate[RETRIEVAL])
-            found = memory.search(
-                case.question, filters={"user_id": _USER}, top_k=asked["k"], threshold=asked["threshold"]
-            )
+            found = self._search(memory, case.question, asked["k"], asked["threshold"])
             return self.reply(candidate, [hit["memory"] for hit in found["results"]], case.question)
+
+    def _search(self, memory: Any, question: str, k: int, threshold: float) -> dict[str, Any]:
+        return memory.search(question, filters={"user_id": _USER}, top_k=k, threshold=threshold)
+
+    def _prompts(self, candidate: Texts) -> dict[str, str]:
+        return {"custom_instructions": candidate[Component.EXTRACTION]}
 
     def _settings(self, candidate: Texts, home: Path) -> dict[str, Any]:
         store = {"path": str(home / "qdrant"), "embedding_model_dims": self._dimensions, "on_disk": False}
@@ -100,8 +104,27 @@ class Mem0(_Answering):
             "embedder": {"provider": "openai", "config": {"model": self.embedder, "embedding_dims": self._dimensions}},
             "vector_store": {"provider": "qdrant", "config": {"collection_name": "memories", **store}},
             "history_db_path": str(home / "history.db"),
-            "custom_instructions": candidate[Component.EXTRACTION],
+            **self._prompts(candidate),
             **self._config,
+        }
+
+
+class Mem0V1(Mem0):
+    """Mem0 1.x: extraction and update have whole prompts, by default those of Mem0."""
+
+    def __init__(self, model: str, extraction: str = "", update: str = "", **options: Any) -> None:
+        from mem0.configs import prompts  # pyright: ignore[reportMissingTypeStubs]
+
+        super().__init__(model, extraction or prompts.USER_MEMORY_EXTRACTION_PROMPT, **options)
+        self._texts = {**self._texts, str(Component.UPDATE): update or prompts.DEFAULT_UPDATE_MEMORY_PROMPT}
+
+    def _search(self, memory: Any, question: str, k: int, threshold: float) -> dict[str, Any]:
+        return memory.search(question, user_id=_USER, limit=k, threshold=threshold)
+
+    def _prompts(self, candidate: Texts) -> dict[str, str]:
+        return {
+            "custom_fact_extraction_prompt": candidate[Component.EXTRACTION],
+            "custom_update_memory_prompt": candidate[Component.UPDATE],
         }
 
 

@@ -4,6 +4,8 @@ What the model does:
 
 - It extracts each sentence of a message as a fact. Quantities, dates and names become vague, unless the instructions
   ask for them by these words.
+- Asked for an update (Mem0 1.x), it lets a fact replace the record about the same thing of the same owner. The record
+  is lost, unless the prompt says "Keep quantities".
 - It answers with the memory of the prompt that shares most words with the question. The answer is vague, unless the
   prompt asks for exact words. Without a memory, it answers "Everything is fine.", unless the prompt says
   "I do not know".
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
@@ -57,7 +60,10 @@ class PromptModel:
             texts = [vague(text, asked) for text in sentences(said.replace("user: ", ""))]
             return json.dumps({"memory": [{"id": str(i), "text": text} for i, text in enumerate(texts)]})
         if '"facts"' in system:
-            return json.dumps({"facts": [vague(text, system) for text in sentences(prompt)]})
+            said = prompt.removeprefix("Input:\n").replace("user: ", "")
+            return json.dumps({"facts": [vague(text, system) for text in sentences(said)]})
+        if "new retrieved facts" in prompt:  # Mem0 1.x
+            return json.dumps({"memory": updates(prompt)})
         return answer(system, prompt)
 
     def _reflect(self, prompt: str) -> str:
@@ -71,6 +77,23 @@ class PromptModel:
 
 def sentences(message: str) -> list[str]:
     return [part.strip() for part in re.split(r"(?<=[.?!])\s+", message) if part.strip()]
+
+
+def updates(prompt: str) -> list[dict[str, str]]:
+    """The decisions about new facts; old memories and facts stand as Python lists in the last code blocks."""
+    _, _, shown = prompt.rpartition("current content of my memory")
+    *before, facts = (literal_eval(block) for block in re.findall(r"```\s*(\[.*?\])\s*```", shown, re.DOTALL))
+    old = before[0] if "current content of my memory" in prompt else []
+    made: list[dict[str, str]] = []
+    for fact in facts:
+        about = " ".join(fact.split()[:4])
+        record = next((one for one in old if one["text"].startswith(about)), None)
+        if record is None:
+            made.append({"id": str(len(old) + len(made)), "text": fact, "event": "ADD"})
+        elif record["text"] != fact:
+            text = f"{record['text']} {fact}" if "Keep quantities" in prompt else fact
+            made.append({"id": record["id"], "text": text, "event": "UPDATE", "old_memory": record["text"]})
+    return made
 
 
 def answer(system: str, question: str) -> str:
@@ -121,7 +144,7 @@ PLACES = ("harbour", "attic", "market", "valley", "station", "library")
 
 
 def conversations(kinds: Sequence[str], *, count: int = 8, questions: int = 8, seed: int = 0) -> list[Case]:
-    """Questions of the kinds in turn. With `asked`, the user once said the question himself: one more record."""
+    """Questions of the kinds in turn. With `asked`, the user also said the question; with `updated`, more."""
     rng = Random(seed)
     cases: list[Case] = []
     for number in range(count):
@@ -129,6 +152,8 @@ def conversations(kinds: Sequence[str], *, count: int = 8, questions: int = 8, s
                  for i in range(questions)]  # fmt: skip
         said = [text for text, _, _ in facts]
         said += [question for i, (_, question, _) in enumerate(facts) if kinds[i % len(kinds)] == "asked"]
+        said += [f"{' '.join(text.split()[:4])} got a roof." for i, (text, _, _) in enumerate(facts)
+                 if kinds[i % len(kinds)] == "updated"]  # fmt: skip
         messages = tuple({"role": "user", "content": text} for text in said)
         for i, (_, question, expected) in enumerate(facts):
             cases.append(Case(f"{number}-{i}", f"conversation {number}", messages, question, expected))
@@ -137,7 +162,7 @@ def conversations(kinds: Sequence[str], *, count: int = 8, questions: int = 8, s
 
 def fact(kind: str, owner: str, thing: str, rng: Random) -> tuple[str, str, str]:
     """A sentence, a question about the sentence, and the expected answer."""
-    if kind == "quantities":
+    if kind in ("quantities", "updated"):
         n, unit = rng.randrange(11, 90), rng.choice(("boxes", "chairs", "lamps", "litres"))
         return f"The {thing} of {owner} needs {n} {unit}.", f"How many {unit} does the {thing} of {owner} need?", str(n)
     if kind == "dates":
