@@ -10,12 +10,11 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from memtrace_otel.attribution.replay.replayer import Search, Write
 
 _OWNER = "replay"
-_SIZE = 1536
 
 
 class Mem0Replayer:
@@ -63,18 +62,26 @@ def _scratch(config: Mapping[str, Any], embedding_model: str) -> Generator[Any]:
         os.environ["MEM0_TELEMETRY"] = "False"  # read once, on import
         os.environ.setdefault("MEM0_DIR", str(folder / "mem0"))
         from mem0 import Memory  # pyright: ignore[reportMissingTypeStubs]
+        from mem0.utils.factory import EmbedderFactory  # pyright: ignore[reportMissingTypeStubs]
         from qdrant_client import QdrantClient
 
         logging.getLogger("mem0").setLevel(logging.ERROR)  # else a warning for each scratch memory
         client = QdrantClient(":memory:")
         key = {"api_key": os.environ.get("OPENAI_API_KEY") or "none"}
-        embedder = {"model": embedding_model} if embedding_model else {}
-        store = {"client": client, "collection_name": "replay", "embedding_model_dims": _SIZE}
+        named = {"model": embedding_model} if embedding_model else {}
+        parts: dict[str, Any] = {
+            "llm": {"provider": "openai", "config": key},  # made, never called
+            "embedder": {"provider": "openai", "config": {**key, **named}},
+            **config,
+        }
+        embedder: Any = cast("Any", EmbedderFactory).create(
+            parts["embedder"]["provider"], parts["embedder"].get("config", {}), None
+        )
+        size = len(embedder.embed("size", "search"))
+        store = {"client": client, "collection_name": _OWNER, "embedding_model_dims": size}
         memory: Any = Memory.from_config(
             {
-                "llm": {"provider": "openai", "config": key},
-                "embedder": {"provider": "openai", "config": {**key, **embedder}},
-                **config,
+                **parts,
                 "vector_store": {"provider": "qdrant", "config": store},
                 "history_db_path": str(folder / "history.db"),
             }

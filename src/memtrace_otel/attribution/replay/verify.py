@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from memtrace_otel.attribution.apply_rules import MAX_ALTERNATIVES
@@ -44,6 +45,7 @@ from memtrace_otel.settings import CAPTURE_CONTENT, MODEL
 
 _log = logging.getLogger(__name__)
 _LEAST_CALLS, _CALLS_PER_CAUSE = 1, 2
+"""The unchanged request; what a cause left and had. A scratch memory and a reader need further calls."""
 _CHARACTERS_PER_TOKEN = 4
 _HITS = 20
 """Hits of a search that does not record a limit."""
@@ -96,9 +98,10 @@ class Verifier:
         except NotReplayableError as error:
             return Cost(problem=str(error))
         causes = 1 + min(len(verdict.alternatives), MAX_ALTERNATIVES)
-        most = _LEAST_CALLS + 1 + causes * _CALLS_PER_CAUSE
+        has_scratch = bool(case.search and case.replayer)
+        most = (_LEAST_CALLS + 1 + causes * (_CALLS_PER_CAUSE + has_scratch)) * (2 if self._reader else 1)
         size = sum(len(message["content"]) for message in case.prompt.messages) // _CHARACTERS_PER_TOKEN
-        texts = len(recorded_writes(case.evidence)) if case.search and case.replayer else 0
+        texts = len(recorded_writes(case.evidence)) if has_scratch else 0
         return Cost(_LEAST_CALLS, most, most * (size + 1), texts)
 
     def _verified(self, case: _Case, verdict: Verdict) -> Verdict:
@@ -106,14 +109,14 @@ class Verifier:
         if case.is_right(again):
             reason = "the unchanged request gives the right answer now"
             return replace(verdict, replay=Replay(NOT_REPRODUCIBLE, reason, again))
-        first: Replay | None = None
-        for one in (verdict, *_others(case, verdict)):
-            replay = case.replay(one)
-            first = first or replay
-            if replay.outcome == VERIFIED:
-                return replace(one, replay=replay)
-            if replay.outcome == NOT_REPLAYABLE and one is verdict:
-                break
+        first = case.replay(verdict)
+        if first.outcome == REFUTED:
+            with suppress(NotReplayableError):
+                for other in _others(case, verdict):
+                    replay = case.replay(other)
+                    if replay.outcome == VERIFIED:
+                        reason = f"{replay.reason}; {verdict.failure_type} was refuted"
+                        return replace(other, replay=replace(replay, reason=reason))
         return replace(verdict, replay=first)
 
 
