@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import openai
 from gepa.core.adapter import EvaluationBatch
 
 from memtrace_otel.repair.gates import Gates, Rejection
@@ -61,6 +62,8 @@ class RepairAdapter:
         self._turn = 0
         self.tokens_in_use = 0.0
         self.reflection_tokens = 0
+        self.problem = ""
+        """Why the rewriting model did not answer: gepa logs errors and goes on."""
         self.tried: list[Tried] = []
 
     def evaluate(
@@ -122,7 +125,11 @@ class RepairAdapter:
         for name in components_to_update:
             if not reflective_dataset.get(name):
                 continue
-            reply, tokens = self._reflect(self._prompt(name, candidate, reflective_dataset[name]))
+            try:
+                reply, tokens = self._reflect(self._prompt(name, candidate, reflective_dataset[name]))
+            except openai.OpenAIError as error:
+                self.problem = f"the model that rewrites did not answer: {error}"
+                return {}
             self.reflection_tokens += tokens
             text = _between(reply)
             rejection = self._gates.text(self._used[name], candidate[name], text, self._cases)
@@ -180,8 +187,6 @@ def _between(reply: str) -> str:
 
 def reflecting_model(name: str) -> Reflect:
     """Return a model behind OPENAI_BASE_URL and OPENAI_API_KEY."""
-    import openai
-
     client = openai.OpenAI(api_key=os.environ.get("OPENAI_API_KEY") or "none", max_retries=2)
 
     def reflect(prompt: str) -> tuple[str, int]:

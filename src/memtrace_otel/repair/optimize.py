@@ -17,6 +17,7 @@ from memtrace_otel.bench.compare import paired
 from memtrace_otel.repair.gates import Gates, tokens_per_run
 from memtrace_otel.repair.running import Judge, Runner, is_right
 from memtrace_otel.repair.subjects import Case, RepairError, load_object, load_subject, read_cases, split
+from memtrace_otel.report import write_private
 
 RESULT = "repair.json"
 _Z = 1.959964
@@ -26,8 +27,8 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of one loop: evaluations of a candidate on a question, model calls and seconds of these, tokens with those
-    of the rewriting model. 0: no limit."""
+    """Limits of one loop: evaluations of a candidate on a question, model calls of these, tokens with those of the
+    rewriting model, seconds since the loop began or went on. 0: no limit."""
 
     evaluations: int = 200
     calls: int = 0
@@ -77,7 +78,7 @@ def optimize(config: Config, directory: Path, *, progress: Progress = lambda don
 
     if (directory / RESULT).exists():
         return read_result(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # outcomes and texts hold contents
     subject = load_subject(config.subject, config.options)
     judge = cast("Judge", load_object(config.judge)) if config.judge else is_right
     name = config.model or settings.MODEL.read()
@@ -106,7 +107,7 @@ def optimize(config: Config, directory: Path, *, progress: Progress = lambda don
             result["test"] = _test(runner, result["used"], result[kind], parts["test"])
     if config.ablation:
         _compare(result["attribution"], result["ablation"])
-    (directory / RESULT).write_text(json.dumps(result, ensure_ascii=False, indent=1), "utf-8")
+    write_private(directory / RESULT, json.dumps(result, ensure_ascii=False, indent=1))
     return result
 
 
@@ -136,14 +137,20 @@ def _loop(
 
     train, validation = parts["train"], parts["validation"]
     adapter = RepairAdapter(runner, used, config.gates, [*train, *validation], reflect, attribution)
-    adapter.tokens_in_use = tokens_per_run(runner.run(used, case) for case in validation)
+    began = time.monotonic()
+    in_use = [runner.run(used, case) for case in validation]
+    if errors := [str(one.feedback["error"]) for one in in_use if "error" in one.feedback]:
+        raise RepairError(f"the subject fails with the texts in use: {errors[0]}")
+    adapter.tokens_in_use = tokens_per_run(in_use)
 
     def is_spent(state: Any) -> bool:
         progress(state.total_num_evals, config.budget.evaluations)
         budget, spent = config.budget, runner.spent
         limits = (budget.calls, budget.tokens, budget.seconds)
-        used_up = (spent.calls, spent.tokens + adapter.reflection_tokens, spent.seconds)
-        return any(limit and used >= limit for limit, used in zip(limits, used_up, strict=True))
+        used_up = (spent.calls, spent.tokens + adapter.reflection_tokens, time.monotonic() - began)
+        return bool(adapter.problem) or any(
+            limit and used >= limit for limit, used in zip(limits, used_up, strict=True)
+        )
 
     found: Any = cast("Any", api).optimize(
         seed_candidate=used,
@@ -160,6 +167,8 @@ def _loop(
         track_best_outputs=False,
         seed=config.seed,
     )
+    if adapter.problem:
+        raise RepairError(adapter.problem)
     candidates = [
         _candidate(runner, number, found.candidates, found.parents[number], validation)
         | {"evaluations": found.discovery_eval_counts[number]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
@@ -266,6 +267,27 @@ def test_a_run_that_was_stopped_goes_on_without_repeating_runs(loop: Loop, tmp_p
     assert len({json.loads(line)[0] for line in after}) == len(after)
 
 
+def fails(question: str, expected: str, given: str) -> bool:
+    """A judge that cannot be used."""
+    raise OSError("no judge here")
+
+
+def refuse(text: str, new: str) -> str:
+    raise ValueError("no model here")  # the server answers with status 400
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"judge": f"{__name__}:fails"}, "OSError: no judge here"),
+        ({"poison": refuse}, "did not answer: Error code: 400"),
+    ],
+)
+def test_a_loop_that_cannot_work_ends_with_the_reason(loop: Loop, broken: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(RepairError, match=message):
+        loop(*DEFECTS["answers are vague"], **broken)
+
+
 def test_no_conversation_is_in_two_parts() -> None:
     parts = split(questions(("names",)))
     seen = [{case.conversation for case in cases} for cases in parts.values()]
@@ -313,8 +335,15 @@ def test_the_interval_of_a_change_is_the_published_one() -> None:
     assert difference({"cases": 100, "only_a": 10, "only_b": 20}) == {"change": 0.1, "low": -0.0072, "high": 0.2033}
 
 
+def ponder(question: str, expected: str, given: str) -> bool:
+    """A judge that takes its time."""
+    time.sleep(0.1)
+    return is_right(question, expected, given)
+
+
 @pytest.mark.parametrize(("name", "limit"), [("calls", 30), ("tokens", 900), ("seconds", 1)])
 def test_a_loop_ends_within_its_budget(loop: Loop, tmp_path: Path, name: str, limit: int) -> None:
-    result = loop(*DEFECTS["answers are vague"], poison=lambda text, new: text, budget={name: limit})
+    slow = {"judge": f"{__name__}:ponder"} if name == "seconds" else {}
+    result = loop(*DEFECTS["answers are vague"], poison=lambda text, new: text, budget={name: limit}, **slow)
     assert result["attribution"]["evaluations"] < 96
     assert not result["attribution"]["offered"]

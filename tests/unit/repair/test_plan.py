@@ -20,6 +20,7 @@ from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.repair.components import Component, Information, component_of, information_of
 from memtrace_otel.repair.plan import Pointed, make_plan, markdown
 from memtrace_otel.semconv import RETRIEVAL_THRESHOLD, FailureType, OpKind, Role
+from memtrace_otel.sources import SqliteStore
 
 Diagnosed = list[tuple[Verdict, EvolutionGraph]]
 
@@ -139,9 +140,11 @@ def test_the_command_counts_what_was_planted_and_writes_nothing(cases: Path, tmp
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    done("import", *case_files(cases))
+    files = case_files(cases)[:8]
+    named = {path.name.partition(".")[0] for path in files}
+    done("import", *files)
     plan = json.loads(done("repair", "plan", "--json"))
-    planted = Counter(truth["failure_type"] for truth in read_truths(cases))
+    planted = Counter(truth["failure_type"] for truth in read_truths(cases) if truth["file"] in named)
     assert plan["answers"]["hits"] == sum(planted.values())
     assert sum(one["hits"] for one in plan["by_type"].values()) == sum(planted.values())
     assert sum(one["failures"] for one in plan["patterns"]) == sum(planted.values())
@@ -150,8 +153,9 @@ def test_the_command_counts_what_was_planted_and_writes_nothing(cases: Path, tmp
         plan["by_type"][t]["hits"] for t in plan["by_type"] if t not in ("judge", "annotation", "unknown")
     )
     for form in ((), ("--markdown",)):
-        assert "extraction prompt" in done("repair", "plan", *form).lower()
-    assert json.loads(done("repair", "plan", "--json"))["answers"] == plan["answers"]
+        assert plan["components"][0]["component"] in done("repair", "plan", *form).lower()
+    with SqliteStore.open(database, create=False) as store:
+        assert store.verdicts() == []
     done("report", "-o", tmp_path / "page.html")
     assert "What to change" in (tmp_path / "page.html").read_text()
 
