@@ -170,9 +170,15 @@ def execute(name: str, story: Story, seed: str) -> Run:
 
 
 def _aliases(story: Story) -> dict[str, str]:
-    """Return texts whose embedding is that of another text: what updates the record asked for is near the record."""
-    items = [item for turn in story.turns for item in turn.items if item.key == "asked"]
-    aliases = {item.fact: items[0].fact for item in items[1:]}
+    """Return texts that are embedded as other texts, so that a change of the record asked for finds the record.
+
+    The same texts are near the record with and without a fault.
+    """
+    asked = next((item.fact for turn in story.turns for item in turn.items if item.key == "asked"), "")
+    aliases: dict[str, str] = {}
+    for turn in (story.turns[number] for number in (story.gold, story.aside, story.cleanup)):
+        facts = [item.fact for item in turn.items if item.key in ("asked", "obsolete") and item.fact != asked]
+        aliases |= {text: f"{text} {asked}" for text in (" ".join(turn.messages), *facts)}
     return aliases | ({story.asking.question: story.texts["elsewhere"]} if story.asking.demoted else {})
 
 

@@ -153,7 +153,9 @@ def score(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         for outcome in outcomes:
             members[key(outcome)].append(outcome)
         groups[name] = {value: figures(members[value]) for value in sorted(members)}
-    return {"all": figures(outcomes), "by": groups, "baselines": _baselines(outcomes)}
+    sets = Counter((outcome.truth["fault"], outcome.truth["wording"]) for outcome in outcomes)
+    fewest = min(sets.values(), default=0)  # a set without a case is no set: the fault has no such wording
+    return {"all": figures(outcomes), "fewest": fewest, "by": groups, "baselines": _baselines(outcomes)}
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -205,6 +205,7 @@ def _overview(found: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table("figure", *found, title="all cases")
     first = next(iter(found.values()))
     table.add_row("cases, of these failing", *(f"{s['all']['cases']}, {s['all']['failing']}" for s in found.values()))
+    table.add_row("cases of a fault in a wording, fewest", *(str(s["fewest"]) for s in found.values()))
     for key, title in _FIGURES.items():
         table.add_row(title, *(_cell(s["all"][key]) for s in found.values()))
     table.add_section()

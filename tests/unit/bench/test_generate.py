@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,14 +77,19 @@ def texts(span: OperationSpan) -> Iterator[str]:
         yield from (variable.ref, variable.content, variable.store, variable.event_time)
 
 
-def test_the_same_seed_gives_the_same_files_and_a_killed_run_goes_on(directory: Path, tmp_path: Path) -> None:
-    plan = Plan(5, CASES)
-    generate(Plan(5, 3), tmp_path, processes=1)
-    last = sorted((tmp_path / "truth").iterdir())[-1]
-    last.unlink()  # killed between spans and truth
-    (tmp_path / "spans" / f".{last.stem}.pb.gz.123").write_bytes(b"half")  # killed while writing
-    assert generate(plan, tmp_path, processes=2) == CASES - 2
-    assert generate(plan, tmp_path, processes=1) == 0
+def test_a_killed_run_goes_on_and_the_same_seed_gives_the_same_files(directory: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "memtrace_otel", "bench", "generate", "--out", str(tmp_path)]
+    command += ["--seed", "5", "--cases", str(CASES), "--processes", "2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+        while not list(tmp_path.glob("truth/[!.]*")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+    last, *written = tmp_path.glob("truth/[!.]*")
+    last.unlink()  # as if killed between spans and truth
+    (tmp_path / "spans" / f".{last.stem}.pb.gz.123").write_bytes(b"half")  # as if killed while writing
+    assert generate(Plan(5, CASES), tmp_path, processes=1) == CASES - len(written) > 0
+    assert generate(Plan(5, CASES), tmp_path, processes=1) == 0
     assert contents(tmp_path) == contents(directory)
 
 

@@ -87,6 +87,7 @@ def test_every_mode_that_was_run_is_scored(directory: Path) -> None:
     for score in scores.values():
         assert (score["all"]["cases"], score["all"]["failing"]) == (12, 9)
         assert set(score["by"]["fault"]) == {"E1", "U1", "N2", "healthy"}
+        assert score["fewest"] == 1
         assert score["baselines"]["always extraction"]["type"]["hits"] == 3
     assert "always extraction" in done("score", str(directory))
 
