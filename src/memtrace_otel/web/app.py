@@ -189,7 +189,7 @@ class Pages:
     # --- memories ------------------------------------------------------------------------------------------------
     def memories(self, ask: Ask) -> Response:
         """The memory scopes of the database."""
-        return self._page("memories.html.j2", ask, scopes=self._store.scopes())
+        return self._page("memories.html.j2", ask, scopes=self._store.memories())
 
     def memory(self, ask: Ask) -> Response:
         """A memory at a moment, and what changed since an earlier one."""
@@ -220,7 +220,7 @@ class Pages:
     def record(self, ask: Ask) -> Response:
         """The life of one record."""
         scope, ref = ask.path["scope"], ask.get("ref")
-        versions = self._memories.get(scope).life(ref)
+        versions = self._memories.around(scope, ref).life(ref)
         if not versions:
             raise NotThereError("The memory holds no such record.")
         return self._page("record.html.j2", ask, scope=scope, ref=printable(ref), versions=versions)

@@ -41,7 +41,7 @@ _MOST_OPERATIONS = 15
 _NOT_SHOWN = (OpKind.OTHER, OpKind.JUDGE, "")
 _BRIEF = 3, 150
 _MOST_LINEAGE = 500
-_RELATED_SPANS, _RELATED = 1000, 12
+_RELATED_SPANS, _RELATED = 300, 12
 """Newest writes of the memory that are looked through, and how many of them are shown."""
 _TEXT = 400
 """Characters of a content in a list."""
@@ -94,6 +94,8 @@ class Case:
     verdict: Verdict | None
     card: Card | None
     scope: str
+    related: tuple[str, ...] = ()
+    """Origins of writes of the same memory that share words with question and answers."""
 
     @property
     def span(self) -> OperationSpan:
@@ -149,10 +151,10 @@ class Case:
             wrote=_texts(wrote, *_BRIEF) if brief else _texts(wrote),
         )
 
-    def path(self, related: Iterable[str] = ()) -> list[PathStep]:
+    def path(self) -> list[PathStep]:
         """Return the operations behind the answer in time order: its slice, what the verdict names, and `related`."""
         verdict = self.verdict
-        named = {self.answer, *related}
+        named = {self.answer, *self.related}
         if verdict is not None:
             named |= {make_origin(verdict.trace_id, verdict.span_id), *(step.origin for step in verdict.evidence)}
             named |= {make_origin(other.trace_id, other.span_id) for other in verdict.alternatives}
@@ -182,20 +184,14 @@ def load_case(store: PageStore, answer: str, stored: StoredVerdict | None, *, re
     scope = document.get("scope") or next((one.scope for one in reversed(spans) if one.scope), "")
     graph = build_graph(spans, whole=False)
     failure = _failure(graph, span)
+    beside: list[OperationSpan] = []
     if related and scope:
         beside = _related(store, scope, span.start, f"{failure.question} {failure.expected} {failure.answer}")
         graph = build_graph(_spans(store, [one.trace_id for one in beside], spans), whole=False)
         failure = _failure(graph, span)
     verdict = _verdict(stored, failure, graph) if stored else None
     shown = card(verdict, graph, Follower(graph)) if verdict else None
-    return Case(answer, graph, failure, verdict, shown, scope)
-
-
-def related_writes(store: PageStore, case: Case) -> list[str]:
-    """Return the origins of the writes of the same memory that share most words with question and answers."""
-    failure = case.failure
-    texts = f"{failure.question} {failure.expected} {failure.answer}"
-    return [span.origin for span in _related(store, case.scope, case.span.start, texts)] if case.scope else []
+    return Case(answer, graph, failure, verdict, shown, scope, tuple(one.origin for one in beside))
 
 
 def _named(document: dict[str, Any], answer: str) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Lock
 
-from memtrace_otel.graph import Change, EvolutionGraph, VersionKey, load_scope
+from memtrace_otel.graph import Change, EvolutionGraph, VersionKey, build_graph, load_scope
 from memtrace_otel.graph.keys import RECORD_KINDS
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.model.printable import one_line, printable
@@ -19,6 +19,8 @@ from memtrace_otel.web.store import PageStore
 _TEXT = 2000
 _MOST_READERS = 100
 _GRAPHS = 8
+_WHOLE_SPANS = 500
+_MOST_TRACES = 500
 _COMPARED = frozenset({Role.CANDIDATE, Role.HISTORY, Role.HIT, Role.PREVIOUS, Role.PROMPT})
 
 
@@ -69,15 +71,24 @@ class Version:
 
 
 class Memories:
-    """Graphs of memory scopes, the last few kept until the file has new spans."""
+    """Graphs of memory scopes, the last few kept until the file has new spans.
+
+    Of a scope with more than `_WHOLE_SPANS` spans only the writes are read: a page must not wait for all searches of a
+    large memory. Records that no recorded operation wrote are missing there (`partial`).
+    """
 
     def __init__(self, store: PageStore) -> None:
         self._lock = Lock()
 
         @lru_cache(_GRAPHS)
         def load(scope: str, spans: int) -> Memory:
-            with store.session() as reader:
-                return Memory(load_scope(reader, scope), scope)
+            if not store.has_more_spans(scope, _WHOLE_SPANS):
+                with store.session() as reader:
+                    return Memory(load_scope(reader, scope), scope)
+            writes = [
+                replace(s, inputs=tuple(v for v in s.inputs if v.role == Role.PREVIOUS)) for s in store.writes(scope)
+            ]
+            return Memory(build_graph(writes, whole=False), scope, partial=True)
 
         self._load = load
         self._store = store
@@ -87,12 +98,28 @@ class Memories:
         with self._lock:  # two requests load a large memory once
             return self._load(scope, self._store.spans_stored())
 
+    def around(self, scope: str, ref: str) -> Memory:
+        """Return the part of a memory around one record: the traces that wrote or read it. Raises SourceError."""
+        with self._store.session() as reader:
+            traces = dict.fromkeys(reader.writers(ref)[:_MOST_TRACES])
+            spans = [span for trace_id in traces for span in reader.trace(trace_id)]
+            writers = [span.origin for span in spans if any(output.ref == ref for output in span.outputs)]
+            readers = [span for origin in writers for span in reader.readers(origin)[:_MOST_READERS]]
+            spans += [
+                span
+                for trace_id in {one.trace_id for one in readers} - traces.keys()
+                for span in reader.trace(trace_id)
+            ]
+        if not spans:  # no recorded write
+            return self.get(scope)
+        return Memory(build_graph(spans, whole=False), scope, partial=True)
+
 
 class Memory:
     """One memory scope. Moments are numbered: moment 0 is before the first change, the last one is now."""
 
-    def __init__(self, graph: EvolutionGraph, scope: str) -> None:
-        self._graph, self._scope = graph, scope
+    def __init__(self, graph: EvolutionGraph, scope: str, *, partial: bool = False) -> None:
+        self._graph, self._scope, self.partial = graph, scope, partial
         versions = [v for ref in graph.refs() if ref_kind(ref) in RECORD_KINDS for v in graph.history(ref, scope)]
         times = sorted({graph.time_of(version) for version in versions} - {0})
         self.moments = [max(0, times[0] - 1) if times else 0, *times]

@@ -16,7 +16,7 @@ from memtrace_otel.pipeline.diagnose import Diagnosis, diagnose, record
 from memtrace_otel.semconv import FailureType, RefKind
 from memtrace_otel.version import __version__
 from memtrace_otel.web.agreement import Agreement, agreement
-from memtrace_otel.web.case import Case, PathStep, load_case, related_writes
+from memtrace_otel.web.case import Case, PathStep, load_case
 from memtrace_otel.web.exchange import verdict_label
 from memtrace_otel.web.store import PageStore
 
@@ -87,7 +87,7 @@ class Reviewing:
             return None
         shown = assisted or final or own is not None
         others = [one for one in self._store.reviews(answer) if one.status == Status.DONE] if final else []
-        path = tuple(case.path(related_writes(self._store, case)))
+        path = tuple(case.path())
         return Item(case, path, own, shown, verdict_label(stored) if shown else ("", ""), final, tuple(others))
 
     def take(self, annotator: str, answer: str, pairs: Sequence[tuple[str, str]], *, final: bool) -> bool:

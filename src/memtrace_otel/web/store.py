@@ -11,9 +11,10 @@ from sqlite3 import Row
 from typing import Any
 
 from memtrace_otel.model import OperationSpan, Review, Status, StoredVerdict, is_origin, parse_time, read_review
-from memtrace_otel.semconv import OpKind
+from memtrace_otel.semconv import WRITING_ACTIONS, OpKind
 from memtrace_otel.sources import SqliteStore
 from memtrace_otel.sources.database import transaction
+from memtrace_otel.sources.schema import OUTPUT
 
 PAGE_ROWS = 50
 BARS = 48
@@ -145,11 +146,29 @@ class PageStore(SqliteStore):
             WHERE answer = ? AND method IS NOT 'human' ORDER BY rowid DESC LIMIT 1"""
         return next((StoredVerdict(**row) for row in self._rows(query, (answer,))), None)
 
+    def memories(self) -> list[dict[str, Any]]:
+        """Return scope, number of spans, first and last start (ns) of every memory scope: all in one index."""
+        query = """SELECT scope, count(*) AS spans, min(start) AS first, max(start) AS last
+            FROM span WHERE scope <> '' GROUP BY scope ORDER BY scope"""
+        return self._rows(query, ())
+
     def newest_spans(self, scope: str, kinds: Sequence[str], until: int, most: int) -> list[OperationSpan]:
         """Return the newest spans of a memory scope that are of these kinds and started before `until` (ns)."""
         places = ", ".join("?" * len(kinds))
         clause = f"WHERE scope = ? AND start < ? AND kind IN ({places}) ORDER BY start DESC LIMIT ?"
         return self._select(clause, (scope, until, *map(str, kinds), most))
+
+    def writes(self, scope: str) -> list[OperationSpan]:
+        """Return the spans of a memory scope that wrote a record, by start time."""
+        actions = ", ".join(f"'{action}'" for action in sorted(WRITING_ACTIONS))
+        wrote = (
+            f"SELECT 1 FROM variable WHERE variable.span = span.id AND direction = {OUTPUT} AND action IN ({actions})"
+        )
+        return self._select(f"WHERE scope = ? AND EXISTS ({wrote}) ORDER BY start, id", (scope,))
+
+    def has_more_spans(self, scope: str, count: int) -> bool:
+        """Tell whether a memory scope has more than `count` spans."""
+        return bool(self._rows("SELECT 1 FROM span WHERE scope = ? LIMIT 1 OFFSET ?", (scope, count)))
 
     def spans_stored(self) -> int:
         """Return the row of the newest span: another number means new spans."""
