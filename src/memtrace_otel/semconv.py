@@ -323,6 +323,9 @@ METRIC_CANARY_DURATION = "memtrace.canary.duration"
 METRIC_CANARY_LOST = "memtrace.canary.lost"
 CANARY_STAGE = "memtrace.canary.stage"
 
+METRIC_HEALTH = "memtrace.health.excess"
+HEALTH_MEASURE = "memtrace.health.measure"
+
 # --- metrics of capture itself ------------------------------------------------------------------------------------
 METRIC_OPERATION_DURATION = "gen_ai.client.operation.duration"
 METRIC_OPERATIONS = "memtrace.capture.operations"

@@ -315,6 +315,13 @@ MODEL_CACHE = Setting(
     "MEMTRACE_MODEL_CACHE", "memtrace-answers.db", "SQLite file of the replies that models gave before."
 )
 
+HEALTH_THRESHOLDS = Setting(
+    "MEMTRACE_HEALTH_THRESHOLDS",
+    "",
+    "Thresholds of `health` as NAME=NUMBER, separated by commas; `unread_days` are the days until a record counts as "
+    "never read.",
+)
+
 AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
 TABLE: tuple[AnySetting, ...] = (
     CAPTURE_CONTENT,
@@ -352,6 +359,7 @@ TABLE: tuple[AnySetting, ...] = (
     MODEL_TOKENS,
     MODEL_SECONDS,
     MODEL_CACHE,
+    HEALTH_THRESHOLDS,
 )
 NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}
 """The rows by their name as a Python argument and in YAML."""

@@ -24,6 +24,7 @@ from memtrace_otel.capture import configure, metrics, operation
 from memtrace_otel.capture.delivery.losses import Losses
 from memtrace_otel.capture.guard import drops
 from memtrace_otel.graph.smartcomment import to_spans
+from memtrace_otel.health import Finding, record_health
 from memtrace_otel.model import Replay
 from memtrace_otel.otlp import decode_request, encode_request
 from tests.conftest import Recording
@@ -322,6 +323,7 @@ def test_metrics_are_made_as_the_registry_says(recording: Recording) -> None:
         search.mark("truncated")
     AttributionMetrics(provider).attributed(verdict_on(UPDATE, complete=False, replay=Replay("refuted", "")), 0.5)
     CanaryMetrics(provider).record(Outcome(Stage.MARKER, "", "", 1.0), 0.0)
+    record_health([Finding("s", "mem0", "leaks", "", 1, 2, 0.5, 0.0, True, "", ())], provider)
     data = reader.get_metrics_data()
     assert data is not None
     made = [m for resource in data.resource_metrics for scope in resource.scope_metrics for m in scope.metrics]

@@ -18,6 +18,7 @@ from memtrace_otel.cli.demo import demo
 from memtrace_otel.cli.failures import answers, attribute, report
 from memtrace_otel.cli.feedback import feedback
 from memtrace_otel.cli.graph import graph
+from memtrace_otel.cli.health import health
 from memtrace_otel.cli.observe import doctor, run
 from memtrace_otel.cli.options import examples
 from memtrace_otel.cli.own_environment import set_aside
@@ -60,6 +61,7 @@ _COMMANDS = (
     attribute,
     watch,
     report,
+    health,
     repair,
     ui,
     review,

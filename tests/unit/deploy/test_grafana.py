@@ -144,7 +144,7 @@ def test_every_metric_that_is_asked_for_exists() -> None:
         re.findall(r"^([a-z_]+)(?:\{| )", (metrics.exposition("")[0] + generate_latest(watched)).decode(), re.MULTILINE)
     )
     for metric in tables.read_registry()["metrics"]:  # of applications, by way of a Collector
-        unit = "_seconds" if metric["unit"] == "s" else ""
+        unit = {"s": "_seconds", "1": "_ratio"}.get(metric["unit"], "")
         exposed.add(metric["name"].replace(".", "_") + unit + ("_total" if metric["instrument"] == "counter" else ""))
     exposed |= _OF_THE_COLLECTOR
     for source in (DEPLOY.parent / "collector").glob("*/*.go"):
