@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import database_option, examples, since_option
+from memtrace_otel.cli.options import DAY, database_option, examples, since_option, source_option
 from memtrace_otel.cli.output import print_table, progress_bar
 from memtrace_otel.model.printable import printable_json
 
@@ -24,27 +26,38 @@ def repair() -> None:
 
 
 @repair.command(
-    epilog=examples("memtrace-otel repair plan --db run.db", "memtrace-otel repair plan --since 7d --markdown")
+    epilog=examples(
+        "memtrace-otel repair plan --db run.db",
+        "memtrace-otel repair plan --since 7d --markdown",
+        "memtrace-otel repair plan --source tempo+http://localhost:3200 --since 24h",
+    )
 )
 @database_option
+@source_option
 @since_option
 @click.option("--json", "form", flag_value="json", help="One JSON object on standard output.")
 @click.option("--markdown", "form", flag_value="markdown", help="Markdown on standard output.")
 @clear_errors
-def plan(database: Path, since: int | None, form: str | None) -> None:
+def plan(database: Path, source: str, since: int | None, form: str | None) -> None:
     """Point each failure to the component that would have to change.
 
     The components are the extraction, update and answering prompts, k, threshold, filter, reranker and content limit.
     Failures of the judge, of the annotation and of unknown cause point to no component. --since compares the period
-    with the equally long period before. Nothing is written, and no model is asked.
+    with the equally long period before. Nothing is written, and no model is asked. A backend (--source) tells neither
+    how many answers were judged nor a trend.
     """
-    from memtrace_otel.repair.plan import markdown, plan_of_store
-    from memtrace_otel.sources import SqliteStore
+    from memtrace_otel.repair.plan import markdown, plan_of_source, plan_of_store
+    from memtrace_otel.sources import SqliteStore, open_source
 
-    with SqliteStore.open(database, create=False) as store, progress_bar("attribute") as progress:
-        found = plan_of_store(store, since or 0, progress=progress)
+    with progress_bar("attribute") as progress:
+        if source:
+            with closing(open_source(source)) as backend:
+                found = plan_of_source(backend, since or time.time_ns() - DAY, progress=progress)
+        else:
+            with SqliteStore.open(database, create=False) as store:
+                found = plan_of_store(store, since or 0, progress=progress)
     if not found["answers"]["hits"]:
-        fail(f"no failing answer in {database}", NOTHING_FOUND)
+        fail(f"no failing answer in {source or database}", NOTHING_FOUND)
     if form == "json":
         click.echo(printable_json(found))
     elif form == "markdown":

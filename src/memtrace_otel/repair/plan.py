@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memtrace_otel.annotate import MemoryLog
 from memtrace_otel.bench.score import share, wilson
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Failure, Verdict
@@ -16,7 +17,7 @@ from memtrace_otel.pipeline.diagnose import diagnose
 from memtrace_otel.repair.components import Component, Information, component_of, information_of
 from memtrace_otel.report.times import day_and_clock
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType
-from memtrace_otel.sources import SqliteStore
+from memtrace_otel.sources import SqliteStore, TraceSource
 
 EXAMPLES = 3
 _TEXT = 160
@@ -60,6 +61,23 @@ def plan_of_store(
     ]
     judged = [span.start for span in store.evaluations(begin) if span.instrumentation_scope != ATTRIBUTION_SCOPE]
     return make_plan(found, judged, since=since, now=now)
+
+
+def plan_of_source(
+    source: TraceSource, since: int, *, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Plan:
+    """Attribute the failures that a tracing backend shows since then (ns) and return their plan.
+
+    A backend does not tell how many answers were judged: the plan has counts of failures and no trend.
+    """
+    found = [
+        Pointed.of(verdict, diagnosis.graph)
+        for diagnosis in diagnose(source, MemoryLog(), since=since, progress=progress)
+        for verdict in diagnosis.verdicts
+    ]
+    plan = make_plan(found, since=since, now=time.time_ns())
+    unknown = {"count": None, "share": None, "low": 0.0, "high": 1.0}
+    return plan | {"answers": plan["answers"] | unknown, "trend": None}
 
 
 def make_plan(found: Iterable[Pointed], judged: Sequence[int] = (), *, since: int = 0, now: int = 0) -> Plan:
@@ -156,7 +174,7 @@ def markdown(plan: Plan) -> str:
     """Return the plan as Markdown."""
     period = plan["period"]
     since = f" since {day_and_clock(period['since'])}" if period["since"] else ""
-    lines = ["# Repair plan", "", f"{shown(plan['answers'])} of the judged answers failed{since}.", ""]
+    lines = ["# Repair plan", "", f"Failed answers{since}: {shown(plan['answers'])}.", ""]
     lines += ["| failure type | failures | share of failures |", "|---|---:|---|"]
     lines += [f"| {type} | {one['hits']} | {shown(one)} |" for type, one in plan["by_type"].items()]
     lines += ["", "## What to change", ""]
@@ -177,7 +195,9 @@ def markdown(plan: Plan) -> str:
 
 
 def shown(ratio: dict[str, Any]) -> str:
-    """Return `9 of 40, 22.5 % [12 %, 38 %]`."""
+    """Return `9 of 40, 22.5% [12%, 38%]`, `9` when the count of all is unknown."""
+    if ratio["count"] is None:
+        return str(ratio["hits"])
     if not ratio["count"]:
         return "0 of 0"
     return f"{ratio['hits']} of {ratio['count']}, {ratio['share']:.1%} [{ratio['low']:.0%}, {ratio['high']:.0%}]"

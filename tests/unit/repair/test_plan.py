@@ -18,7 +18,7 @@ from memtrace_otel.cli import main
 from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.repair.components import Component, Information, component_of, information_of
-from memtrace_otel.repair.plan import Pointed, make_plan, markdown
+from memtrace_otel.repair.plan import Pointed, make_plan, markdown, plan_of_source
 from memtrace_otel.semconv import RETRIEVAL_THRESHOLD, FailureType, OpKind, Role
 from memtrace_otel.sources import SqliteStore
 
@@ -156,6 +156,12 @@ def test_the_command_counts_what_was_planted_and_writes_nothing(cases: Path, tmp
         assert plan["components"][0]["component"] in done("repair", "plan", *form).lower()
     with SqliteStore.open(database, create=False) as store:
         assert store.verdicts() == []
+        seen = plan_of_source(store, 1)  # as from a backend, which does not tell of right answers
+    assert [seen[part] for part in ("by_type", "components", "patterns", "trend")] == [
+        *(plan[part] for part in ("by_type", "components", "patterns")),
+        None,
+    ]
+    assert f"Failed answers: {plan['answers']['hits']}." in markdown(seen | {"period": plan["period"]})
     done("report", "-o", tmp_path / "page.html")
     assert "What to change" in (tmp_path / "page.html").read_text()
 
