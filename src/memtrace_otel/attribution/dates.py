@@ -1,7 +1,7 @@
 """Time expressions in text, read as intervals of days: absolute ("7 May 2023"), partial ("in June"), relative to a day.
 
 Relative ones ("yesterday", "last Friday", "two weeks ago") are resolved only where the day of the message is known.
-English month and weekday names plus ISO dates; a text in another language simply yields fewer intervals.
+English, German and Chinese dates plus ISO dates; a text in another language simply yields fewer intervals.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+
+from memtrace_otel.attribution.date_words import in_english
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -65,6 +67,7 @@ def _same_year(period: Period) -> Period:
 def periods(text: str, today: date | None = None) -> list[Period]:
     """Return every time the text names, in order of appearance; relative ones only when `today` is given."""
     found: list[tuple[int, Period]] = []
+    text = in_english(text)
     taken = bytearray(len(text))
     for pattern, read in _FORMS:
         for match in pattern.finditer(text):
@@ -197,6 +200,12 @@ def _ago(match: re.Match[str], today: date) -> Period | None:
     return _unit(match["unit"].lower(), today, -_count(match["count"]))
 
 
+def _ahead(match: re.Match[str], today: date) -> Period | None:
+    """ "In two weeks" means one day, "in two months" a whole month."""
+    unit, count = match["unit"].lower(), _count(match["count"])
+    return _unit("day", today, 7 * count) if unit == "week" else _unit(unit, today, count)
+
+
 def _last_weekday(name: str, today: date) -> Period:
     number = _WEEKDAYS.index(name.lower()[:3])
     day = today - timedelta(days=(today.weekday() - number) % 7 or 7)
@@ -243,6 +252,8 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date | None], Peri
     (_form(rf"\b{_MONTH} {_DAY}\b"), _yearless),
     (_form(rf"\b{_COUNT} {_UNIT} (?:ago|earlier|back)\b"), _anchored(_ago)),
     (_form(r"\bday before yesterday\b"), _days(-2)),
+    (_form(r"\bday after tomorrow\b"), _days(2)),
+    (_form(rf"\bin {_COUNT} {_UNIT}\b"), _anchored(_ahead)),
     (_form(r"\b(?:yesterday|last night|(?:the )?(?:previous|day) (?:day|before)|the night before)\b"), _days(-1)),
     (_form(r"\b(?:tomorrow|the (?:next|following) day)\b"), _days(1)),
     (_form(r"\b(?:today|tonight|this (?:morning|afternoon|evening)|just now|earlier today)\b"), _days(0)),

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from math import inf
 
 from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT, Comparison
 from memtrace_otel.attribution.entailment import Reading
-from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need, answered, expectation, same_answer
+from memtrace_otel.attribution.expectation import (
+    AnswerForm,
+    Expectation,
+    Need,
+    answered,
+    expectation,
+    given_answer,
+    same_answer,
+)
 from memtrace_otel.attribution.lineage import Lineage, Version
 from memtrace_otel.attribution.search_results import Hit, search_results
 from memtrace_otel.attribution.source_messages import Source, dictated, sources_of
@@ -22,6 +31,7 @@ _OWN = 0.5  # a text extracted from the source message may leave out more of the
 _UNSOURCED = 0.5  # without a source message to compare with, a text must share half of the question
 _TOLD = 0.5  # a piece of which less was ever said is not searched by its few common words
 _HELD = 1 / 4
+_FEW = 2  # a correction in other words than the question is a source, if its words are in few messages
 _EMPTY = content_digest("")
 REDACTED_MARK = "[redacted: "
 _BESIDE = frozenset({Role.CANDIDATE, Role.HISTORY})  # a candidate or an earlier message feeds no search and no answer
@@ -225,7 +235,7 @@ class Evidence:
     @cached_property
     def abstained(self) -> bool:
         """The given answer says that nothing is known."""
-        return abstains(self.failure.answer)
+        return abstains(self.failure.answer) or self._given.form is AnswerForm.ABSTAIN
 
     def record(self, item: Version | Hit) -> str:
         """Return the name of the record of a version or a hit, see `Lineage.record`."""
@@ -251,26 +261,21 @@ class Evidence:
         return None
 
     @cached_property
-    def of_another_owner(self) -> Hit | None:
-        """The hit behind the given answer, if the right answer is to abstain and the search read several owners."""
-        if self.wish.form is not AnswerForm.ABSTAIN or self.abstained:
-            return None
-        given = expectation(self.wish.question, self.failure.answer)
-        behind = (
-            hit
-            for hit in self.results.hits
-            if given.needs and all(self.compare.supports(hit.content, need, hit.day) for need in given.needs)
-        )
-        return next((hit for hit in behind if self._read_several_owners(hit)), None)
+    def _given(self) -> Expectation:
+        return given_answer(self.wish.question, self.failure.answer)
 
-    def _read_several_owners(self, hit: Hit) -> bool:
-        """Return whether one search that read the record of the hit also read records of another scope."""
-        for search in self.results.searches:
-            writers = (self.lineage.span(version.origin) for _, version in self.lineage.reads(search))
-            scopes = {self.lineage.scope(writer) for writer in writers if writer is not None} - {""}
-            if len(scopes) > 1 and any(variable.ref == hit.ref for variable in search.inputs):
-                return True
-        return False
+    @cached_property
+    def given(self) -> tuple[Need, ...]:
+        """The pieces of the given answer, in the words that memory knows; none of an answer that abstains."""
+        if self.abstained or self._given.form not in (AnswerForm.TERMS, AnswerForm.TIME):
+            return ()
+        knows, needs = self.compare.lexicon.knows, self._given.needs
+        known = (replace(n, terms=frozenset(t for t in n.terms if knows(t) or t in numbers(t))) for n in needs)
+        return tuple(need for need in known if need.periods or need.terms)
+
+    def gives(self, text: str, day: date | None) -> bool:
+        """Return whether a text of that day carries the whole given answer."""
+        return bool(self.given) and all(self.compare.supports(text, n, day, undated=False) for n in self.given)
 
     @cached_property
     def lives(self) -> tuple[Life, ...]:
@@ -307,10 +312,9 @@ class Evidence:
     @cached_property
     def borrowed(self) -> bool:
         """The named messages say what was answered, but about another person or thing."""
-        given = expectation(self.wish.question, self.failure.answer)
         texts = [(v.content, v.day) for s in self.named for v in (s.message, *s.facts)]
-        return bool(given.needs) and all(
-            any(self.compare.supports(t, need, day) for t, day in texts) for need in given.needs
+        return bool(self.given) and all(
+            any(self.compare.supports(t, need, day) for t, day in texts) for need in self.given
         )
 
     @cached_property
@@ -410,7 +414,7 @@ class Evidence:
         """Return the named messages that carry a need, else all named; without names those with most of the need."""
 
         def carry(sources: Iterable[Source]) -> list[Source]:
-            return [s for s in sources if self.compare.supports(s.message.content, need, s.message.day)]
+            return [s for s in sources if self._tells(s, need)]
 
         carrying = carry(self.named or self.messages) or carry(dictated(self.lineage, self.messages))
         if self.named:
@@ -424,6 +428,8 @@ class Evidence:
             for source in carrying
             if need.periods or self._held(source, piece) >= _HELD
         ]
+        if not held and len(carrying) <= _FEW:
+            return tuple(carrying)
         best = max((share for share, _ in held), default=0.0)
         return tuple(source for share, source in held if share >= AS_MUCH_ABOUT * best)
 
@@ -433,7 +439,18 @@ class Evidence:
 
     def tellers(self, need: Need) -> tuple[Source, ...]:
         """Return the messages that hold a piece of the answer, however little else they share with the question."""
-        return tuple(s for s in self.messages if self.compare.supports(s.message.content, need, s.message.day))
+        return tuple(source for source in self.messages if self._tells(source, need))
+
+    def _tells(self, source: Source, need: Need) -> bool:
+        """Return whether a message holds the need. The day of a message tells the time only of what the question asks
+        about."""
+        message = source.message
+        about = self.compare.about(message.content)
+        return self.compare.supports(message.content, need, message.day, undated=about >= _OWN * self._most_about)
+
+    @cached_property
+    def _most_about(self) -> float:
+        return max((self.compare.about(source.message.content) for source in self.messages), default=0.0)
 
     def decisive(self, need: Need) -> Need:
         """Return the need. If no message holds the need, return the words that the given answer lacks: "room" decides

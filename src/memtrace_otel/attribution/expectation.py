@@ -9,6 +9,7 @@ from datetime import date
 from enum import StrEnum
 
 from memtrace_otel.attribution.competing import competes
+from memtrace_otel.attribution.date_words import in_english
 from memtrace_otel.attribution.dates import Period, periods
 from memtrace_otel.attribution.text import (
     Lexicon,
@@ -19,6 +20,7 @@ from memtrace_otel.attribution.text import (
     negated,
     numbers,
     polarity,
+    statements,
     terms,
     words,
 )
@@ -84,6 +86,18 @@ def expectation(question: str, expected: str, *, known: bool = True) -> Expectat
     return Expectation(question, expected, form, needs, asked, inference)
 
 
+def given_answer(question: str, answer: str) -> Expectation:
+    """Read a given answer without its opening and without what the answer adds."""
+    return expectation(question, _answering(question, answer))
+
+
+def _answering(question: str, answer: str) -> str:
+    """Return the statement that shares most words with the question, else the first that abstains, else all."""
+    asked, parts = terms(question), statements(concluded(answer))
+    about = max((p for p in parts if not abstains(p)), key=lambda part: len(terms(part) & asked), default="")
+    return about if terms(about) & asked else next((part for part in parts if abstains(part)), answer)
+
+
 def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> tuple[AnswerForm, tuple[Need, ...]]:
     if not known:
         return AnswerForm.MISSING, ()
@@ -94,7 +108,7 @@ def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> t
         rest = terms(expected) - asked
         return AnswerForm.POLAR, (Need(expected, rest or asked),)
     times = tuple(periods(expected))
-    if times and (_ASKS_TIME.search(question) or len(terms(expected)) <= 3 * len(times)):
+    if times and (_ASKS_TIME.search(question) or len(terms(in_english(expected))) <= 3 * len(times)):
         return AnswerForm.TIME, (Need(expected, terms(expected), times),)
     needs = tuple(Need(item, terms(item) - asked, asked=asked) for item in items(expected))
     needs = tuple(need for need in needs if need.terms)
@@ -143,6 +157,7 @@ def same_answer(given: str, wish: Expectation) -> bool:
     given = concluded(given)
     if wish.form is AnswerForm.POLAR:
         return _same_polarity(given, wish)
+    given = _without_opening(given, wish)
     if wish.form is AnswerForm.TIME and _same_times(periods(given), wish.needs[0].periods):
         return True
     if negated(given) != negated(wish.expected):
@@ -153,6 +168,14 @@ def same_answer(given: str, wish: Expectation) -> bool:
         return False
     extended = len(wish.needs) > 1 and len(items(given)) > len(wish.needs)  # a longer list holds the list expected
     return extended or _begins_with(given, wish) or not competes(given, wish.question, wish.expected)
+
+
+def _without_opening(given: str, wish: Expectation) -> str:
+    """Return the answer without its first statements if they share no word with question and expected answer."""
+    known = wish.question_terms | terms(wish.expected)
+    parts = statements(given)
+    first = next((i for i, part in enumerate(parts) if terms(part) & known or numbers(part) or periods(part)), 0)
+    return given[given.find(parts[first]) :] if first else given
 
 
 def _denies_premise(given: str, wish: Expectation) -> bool:

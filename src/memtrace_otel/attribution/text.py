@@ -132,7 +132,12 @@ def script(text: str) -> str:
 
 def first_statement(text: str) -> str:
     """Return the text up to the first end of a sentence, or dash, after which it says more."""
-    return next((part for part in SENTENCE_END.split(text) if terms(part) or polarity(part) is not None), text)
+    return next(iter(statements(text)), text)
+
+
+def statements(text: str) -> list[str]:
+    """Return the parts of the text between ends of sentences, or dashes, without empty ones."""
+    return [part for part in SENTENCE_END.split(text) if terms(part) or polarity(part) is not None]
 
 
 def concluded(text: str) -> str:

@@ -1,4 +1,4 @@
-"""English words that comparison treats specially: stop words, numbers, endings, ways to deny and to abstain."""
+"""Words that comparison treats specially, most English: stop words, numbers, endings, ways to deny and to abstain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ all both very just also too only own same such more most other t ll re ve m d do
 went go goes going said say says mentioned according answer memory memories based user like likely kind type types
 please quick question remember remind recall tell now currently days
 """
-STOP_WORDS = frozenset(_STOP.split())
+_GERMAN_STOP = """
+der das dem des ein eine einen einem einer ich du er sie wir ihr es mich mir dich dir uns euch mein meine meinen meinem
+meiner dein deine deinen deinem deiner sein seine ihre unser unsere ist sind bin bist wird werden habe haben und oder
+aber mit von vom zu zum zur im auf für bei nach aus nicht als wie wo wann wer wen wem welche welcher welches dass
+"""  # without words that are English ones, too ("die", "hat", "den")
+STOP_WORDS = frozenset(f"{_STOP} {_GERMAN_STOP}".split())
 
 _SMALL = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
 seventeen eighteen nineteen"""
@@ -61,9 +66,10 @@ ABSTAINS = re.compile(
     rf"|(?:do|does|did|is|are|was|were|has|have|can|could)(?:n['’]t| not) (?:{_NOT_DONE})"
     rf"|(?:is|are|was|were) not (?:in|among|part of) (?:the |my |your |any )?(?:{_NOTHING}|notes|context)"
     r"|cannot (?:be )?(?:determine|answer|tell|find)\w*"
-    r"|weiß (?:ich )?(?:es |das )?nicht|nicht bekannt|keine (?:angaben?|informationen?)|ne sais pas|aucune information"
+    r"|weiß (?:ich )?(?:es |das |leider |darüber )?nichts?|nicht bekannt"
+    r"|keine (?:angaben?|informationen?)|ne sais pas|aucune information"
     r"|no (?:lo )?sé|no tengo (?:esa )?información|non lo so)\b"
-    r"|不知道|没有(?:提到|提供|告诉|说过|相关|信息)|わかりません|모르",
+    r"|不知道|(?:记忆|记录)[里中]?没有|没有(?:提到|提供|告诉|说过|相关|信息)|わかりません|모르",
     re.IGNORECASE,
 )
 CONCLUDES = re.compile(r".*\banswer(?: is)?:\s*(\S.*)", re.IGNORECASE | re.DOTALL)

@@ -33,6 +33,17 @@ TODAY = date(2024, 7, 17)  # a Wednesday
         ("three days ago", (2024, 7, 14), (2024, 7, 14)),
         ("the week before 9 June 2023", (2023, 6, 2), (2023, 6, 8)),
         ("the Friday before 15 July 2023", (2023, 7, 14), (2023, 7, 14)),
+        ("the day after tomorrow", (2024, 7, 19), (2024, 7, 19)),
+        ("in two weeks", (2024, 7, 31), (2024, 7, 31)),
+        ("in three months", (2024, 10, 1), (2024, 10, 31)),
+        ("am 9. Mai 2025", (2025, 5, 9), (2025, 5, 9)),
+        ("im März 2025", (2025, 3, 1), (2025, 3, 31)),
+        ("wir fahren übermorgen", (2024, 7, 19), (2024, 7, 19)),
+        ("vor drei Tagen", (2024, 7, 14), (2024, 7, 14)),
+        ("am nächsten Montag", (2024, 7, 22), (2024, 7, 22)),
+        ("会议是2025年6月6日", (2025, 6, 6), (2025, 6, 6)),
+        ("我两周后去", (2024, 7, 31), (2024, 7, 31)),
+        ("上周五见面", (2024, 7, 12), (2024, 7, 12)),
     ],
 )
 def test_reads(text: str, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:
@@ -45,6 +56,7 @@ def test_relative_expressions_need_a_day() -> None:
 
 def test_words_that_only_look_like_months() -> None:
     assert periods("they may march on", TODAY) == []
+    assert periods("Guten Morgen", TODAY) == []
 
 
 def test_impossible_days_are_left_out() -> None:

@@ -55,6 +55,8 @@ def test_a_number_is_carried_by_that_number_only() -> None:
     [
         ("What is the dog called?", "Biscuit", "Your dog is called Biscuit."),
         ("When was the trip?", "7 May 2023", "It was on May 7, 2023."),
+        ("Where is my flat?", "Oslo", "I looked through my notes. Your flat is in Oslo."),
+        ("Wo ist meine Wohnung?", "Oslo", "Gern. Deine Wohnung ist in Oslo."),
         ("When does she stay?", "17 to 19 April", "From 17 April until 19 April."),
         ("Does she eat meat?", "No", "No, she is vegetarian."),
         ("When does Clara stay?", "17 to 19 April", "Clara stays from 17 April until 19 April"),

@@ -61,6 +61,25 @@ def test_the_record_of_another_user_is_a_failure_of_the_search(mixed: bool) -> N
     assert ("another user" in verdict.reason) == mixed
 
 
+@pytest.mark.parametrize("expected", ["Lisbon", None], ids=["expected", "only judged"])
+def test_an_answer_from_the_record_of_another_user_is_a_failure_of_the_search(expected: str | None) -> None:
+    program = Program()
+    theirs = program.tell("My flat is in Oslo.", "The flat is in Oslo", scope=BOB)
+    own = program.tell("My flat is in Lisbon.", "The flat is in Lisbon")
+    hits = (*theirs, *own)
+    verdict = program.ask("Where is my flat?", "Let me see. Your flat is in Oslo.", *hits, expected=expected)
+    assert (verdict.failure_type, verdict.operation_kind) == ("retrieval", "retrieve")
+    assert "belongs to another user" in verdict.reason
+
+
+def test_a_correction_in_other_words_that_is_stored_beside_the_old_value_is_a_failure_of_the_write() -> None:
+    program = Program()
+    old = program.tell("I work as a baker in the old town.", "Works as a baker in the old town")
+    [new] = program.tell("Since Monday I earn my living as a nurse.", "Earns a living as a nurse")
+    verdict = program.ask("What do I work as in the old town?", "You work as a baker.", *old, expected="nurse")
+    assert (verdict.failure_type, verdict.span_id) == ("update", new.origin.partition("-")[2])
+
+
 def test_a_conversation_that_quotes_a_deleted_record_does_not_keep_the_record_alive() -> None:
     program = Program()
     [record] = program.tell("My wedding day is 6 June.", "Wedding day: 6 June")

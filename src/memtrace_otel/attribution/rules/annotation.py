@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT
 from memtrace_otel.attribution.evidence import Evidence
-from memtrace_otel.attribution.expectation import AnswerForm, Expectation, expectation
+from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.rules.finding import CERTAIN, Finding, quoted
+from memtrace_otel.attribution.rules.owner import hit_of_another, told_by_another
 from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType, RefKind, Role
@@ -23,9 +24,9 @@ def annotation(evidence: Evidence) -> Finding | None:
     wish = evidence.wish
     if wish.form in (AnswerForm.MISSING, AnswerForm.POLAR) or wish.inference or not evidence.readable:
         return None
-    if evidence.abstained or evidence.redacted or evidence.of_another_owner:
+    if evidence.abstained or evidence.redacted or hit_of_another(evidence):
         return None
-    source = _supporting(evidence, expectation(wish.question, evidence.failure.answer))
+    source = _supporting(evidence)
     if source is None or any(evidence.tellers(evidence.decisive(need)) for need in wish.needs):
         return None
     reason = (
@@ -48,17 +49,15 @@ def annotation(evidence: Evidence) -> Finding | None:
     )
 
 
-def _supporting(evidence: Evidence, given: Expectation) -> Source | None:
+def _supporting(evidence: Evidence) -> Source | None:
     """Return the message closest to the question that carries the whole given answer."""
-    if given.form not in (AnswerForm.TERMS, AnswerForm.TIME):
-        return None
     best = max((evidence.about_source(s) for s in evidence.messages), default=0.0)
     for source in sorted(evidence.named or evidence.messages, key=lambda s: -evidence.about_source(s)):
+        if told_by_another(evidence, source):
+            continue
         message = source.message
         near = best > 0 and evidence.about_source(source) >= AS_MUCH_ABOUT * best
         told_otherwise = evidence.reading and evidence.reading.contradicts(message.content)
-        if (near or evidence.named or told_otherwise) and all(
-            evidence.compare.supports(message.content, need, message.day) for need in given.needs
-        ):
+        if (near or evidence.named or told_otherwise) and evidence.gives(message.content, message.day):
             return source
     return None

@@ -119,18 +119,19 @@ def _below_the_bar(evidence: Evidence, low: Hit, place: str) -> tuple[str, str]:
 def _elsewhere(evidence: Evidence, record: Version) -> Miss | None:
     """The record is of a memory scope that was not searched."""
     scope = evidence.lineage.scope(record.span)
-    if scope in {evidence.lineage.scope(search) for search in evidence.results.searches}:
+    searches = _lookups(evidence)
+    if scope in {evidence.lineage.scope(search) for search in searches}:
         return None
     store = record.span.attributes.get(GEN_AI_MEMORY_STORE_ID)
     where = f" of {store}" if store else ""
     how = f"lies in a scope{where} that was not searched (another user, thread or namespace)"
-    return Miss(evidence.results.searches[-1], how, "Write and search with the same user, thread and namespace.")
+    return Miss(searches[-1], how, "Write and search with the same user, thread and namespace.")
 
 
 def _not_found(evidence: Evidence, record: Version) -> Miss:
     """The search of the scope did not even consider the record."""
     scope = evidence.lineage.scope(record.span)
-    search = [s for s in evidence.results.searches if evidence.lineage.scope(s) == scope][-1]
+    search = [s for s in _lookups(evidence) if evidence.lineage.scope(s) == scope][-1]
     hits = _count(search, Role.HIT)
     among = "the one hit" if hits == 1 else f"among the {hits} hits"
     how = f"is not {among} of the search{_equal_hits(evidence)}"
@@ -143,6 +144,12 @@ def _not_found(evidence: Evidence, record: Version) -> Miss:
     if limit and hits >= limit:
         return Miss(search, f"{how} with k = {limit:g}", f"Raise k (now {limit:g}), or rerank more candidates.")
     return Miss(search, how, "Check the filters and the index of the search: it returned fewer records than it may.")
+
+
+def _lookups(evidence: Evidence) -> list[OperationSpan]:
+    """Return the operations that looked into the store: a step that only assembles looks into nothing."""
+    searches = list(evidence.results.searches)
+    return [search for search in searches if search.kind == OpKind.RETRIEVE] or searches
 
 
 # --- what the trace says of a search -----------------------------------------------------------------------------

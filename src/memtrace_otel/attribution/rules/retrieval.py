@@ -7,6 +7,7 @@ from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, excerpt, path, quoted, strength_of, wanted
 from memtrace_otel.attribution.rules.missed import missed
+from memtrace_otel.attribution.rules.owner import hit_of_another
 from memtrace_otel.attribution.search_results import Hit
 from memtrace_otel.model import Step, ref_kind
 from memtrace_otel.semconv import FailureType, Incomplete, RefKind
@@ -14,7 +15,7 @@ from memtrace_otel.semconv import FailureType, Incomplete, RefKind
 
 def retrieval(evidence: Evidence) -> Finding | None:
     """Blame the search of this question that should have returned the surviving record, or the step that dropped it."""
-    if (hit := evidence.of_another_owner) is not None:
+    if (hit := hit_of_another(evidence)) is not None:
         return _of_another_owner(evidence, hit)
     for life in evidence.missing or _refuting(evidence):
         if life.returned or not life.surviving:
@@ -41,12 +42,12 @@ def retrieval(evidence: Evidence) -> Finding | None:
 
 
 def _of_another_owner(evidence: Evidence, hit: Hit) -> Finding:
-    """Blame the search that read the records of several users for a user who told nothing about the question."""
+    """Blame the search that read the records of several users for the answer from the record of another user."""
     searches = (span for span in evidence.results.searches if any(v.ref == hit.ref for v in span.inputs))
     search = next(searches, hit.reader)
     reason = (
         f"The search read records of several users. The answer comes from {quoted(hit.content)}, "
-        "which belongs to another user if the expected answer is right."
+        "which belongs to another user."
     )
     return Finding(
         failure_type=FailureType.RETRIEVAL,

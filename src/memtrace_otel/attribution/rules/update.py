@@ -116,7 +116,7 @@ def _written_from(evidence: Evidence, fact: Version) -> tuple[OperationSpan, str
 
 def _not_renewed(evidence: Evidence, life: Life) -> Finding | None:
     """The new value was stored beside the old value; the search returned only the old value, and the answer took it."""
-    if life.returned or not life.surviving or life.need is None:
+    if life.returned or not life.surviving:
         return None
     stale = stale_record(evidence, life)
     if stale is None:
