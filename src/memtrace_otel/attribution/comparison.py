@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 
+from memtrace_otel.attribution.dates import periods
 from memtrace_otel.attribution.entailment import Reading
 from memtrace_otel.attribution.expectation import Expectation, Need, carries
-from memtrace_otel.attribution.text import Lexicon, leading_name, named, names, terms
+from memtrace_otel.attribution.lineage import Version
+from memtrace_otel.attribution.source_messages import Source
+from memtrace_otel.attribution.text import Lexicon, leading_name, named, names, numbers, statements, terms
 
 AS_MUCH_ABOUT = 0.75
 """A text is about the question when its similarity is at least this share of the similarity of the best source."""
@@ -50,3 +53,27 @@ class Comparison:
         if not self._asked_names or not leading_name(text, self._names):
             return False
         return not self._asked_names & named(text, self._names)
+
+
+def told_piece(source: Source, compare: Comparison) -> Need | None:
+    """Return what a message adds to the question and memory took of the message; all that it adds when nothing was
+    taken. Times count more than numbers, numbers more than words. None for a message that adds nothing.
+
+    Of several statements, those closest to the question count.
+    """
+    parts = statements(source.message.content)
+    most = max(map(compare.about, parts), default=0.0)
+    told = " ".join(part for part in parts if compare.about(part) >= most)
+    added = terms(told) - compare.question
+    added = (added & numbers(told)) or added
+    taken = terms("\n".join(version.content for version in (*source.facts, *source.written)))
+    times = tuple(periods(told, source.message.day))
+    return Need(told, added & taken or added, times, in_part=True) if added else None
+
+
+def renewed(before: Version, after: Version, messages: Iterable[Source], compare: Comparison) -> bool:
+    """Return whether a message told what a version says beyond the version before: a correction, no loss."""
+    trace = after.span.trace_id  # a correction may be a call of the application beside the ingestion
+    written = (s for s in messages if s.message.span.trace_id == trace or any(after.key == v.key for v in s.written))
+    told = terms("\n".join(source.message.content for source in written))
+    return compare.lexicon.share(terms(after.content) - terms(before.content) - compare.question, told) >= AS_MUCH_ABOUT

@@ -8,7 +8,7 @@ from datetime import date
 from functools import cached_property
 from math import inf
 
-from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT, Comparison
+from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT, Comparison, renewed, told_piece
 from memtrace_otel.attribution.entailment import Reading
 from memtrace_otel.attribution.expectation import (
     AnswerForm,
@@ -19,20 +19,20 @@ from memtrace_otel.attribution.expectation import (
     given_answer,
     same_answer,
 )
-from memtrace_otel.attribution.lineage import Lineage, Version
+from memtrace_otel.attribution.failures import expected_known
+from memtrace_otel.attribution.lineage import Lineage, Version, overwriting
 from memtrace_otel.attribution.search_results import Hit, search_results
 from memtrace_otel.attribution.source_messages import Source, dictated, sources_of
 from memtrace_otel.attribution.text import abstains, numbers, script, terms
 from memtrace_otel.graph import VersionKey
-from memtrace_otel.model import Failure, OperationSpan, content_digest, ref_kind
-from memtrace_otel.semconv import Action, OpKind, RefKind, Role
+from memtrace_otel.model import Failure, OperationSpan, ref_kind
+from memtrace_otel.semconv import OpKind, RefKind, Role
 
 _OWN = 0.5  # a text extracted from the source message may leave out more of the question
 _UNSOURCED = 0.5  # without a source message to compare with, a text must share half of the question
 _TOLD = 0.5  # a piece of which less was ever said is not searched by its few common words
 _HELD = 1 / 4
 _FEW = 2  # a correction in other words than the question is a source, if its words are in few messages
-_EMPTY = content_digest("")
 REDACTED_MARK = "[redacted: "
 _BESIDE = frozenset({Role.CANDIDATE, Role.HISTORY})  # a candidate or an earlier message feeds no search and no answer
 
@@ -91,7 +91,7 @@ class Evidence:
         self.lineage = lineage
         self.answer_span = failure.answer_span
         self.results = search_results(lineage, failure.answer_span)
-        self.wish: Expectation = expectation(failure.question, failure.expected, known=_expected_known(failure))
+        self.wish: Expectation = expectation(failure.question, failure.expected, known=expected_known(failure))
         asked = max(self.answer_span.start, self.answer_span.end)
         told = [s for s in sources_of(lineage) if s.message.span.start <= asked]
         self.named = tuple(s for s in told if s.message.ref in failure.evidence)
@@ -280,15 +280,28 @@ class Evidence:
     @cached_property
     def lives(self) -> tuple[Life, ...]:
         """The life of each needed piece; one life by identity without contents."""
-        if self.wish.form in (AnswerForm.MISSING, AnswerForm.ABSTAIN) or not self.readable:
+        if self.wish.form is AnswerForm.MISSING and self.readable:
+            nearest = [(self.compare.about(s.message.content), s) for s in self._nearest()]
+            most = max((about for about, _ in nearest), default=0.0)
+            return self._lives_as_told(self.named or [source for about, source in nearest if about == most])
+        if self.wish.form is AnswerForm.ABSTAIN or not self.readable:
             return (self.life_of_evidence,)
         lives = tuple(self._life(need) for need in self.wish.needs)
         told = tuple(life for life in lives if life.furthest)
         if told and (self.wish.inference or self.whole):
             return told  # a piece that was never said cannot be lost
         if not told and (self.wish.inference or self.whole):
-            return (self.life_of_evidence,)
+            return self._lives_as_told(self.named)
         return lives
+
+    def _lives_as_told(self, sources: Iterable[Source]) -> tuple[Life, ...]:
+        """Return the lives of the pieces in the words of these messages; that of the evidence without a piece, or where
+        a later message corrected a piece that was only guessed."""
+        pieces = [(source, told_piece(source, self.compare)) for source in sources]
+        lives = tuple(self._life(piece, (source,)) for source, piece in pieces if piece)
+        losses = [loss for life in lives if life.guessed and (loss := self.last_loss(life))]
+        corrected = any(renewed(loss.before, loss.after, self.messages, self.compare) for loss in losses)
+        return (self.life_of_evidence,) if corrected or not lives else lives
 
     @cached_property
     def missing(self) -> tuple[Life, ...]:
@@ -334,7 +347,7 @@ class Evidence:
         overwritten = None
         if not self.readable and surviving:
             written = {v.key for source in sources for v in source.written}
-            ends = [_overwriting(history, written) for history in histories if not history[-1].deleted]
+            ends = [overwriting(history, written) for history in histories if not history[-1].deleted]
             whole = tuple(v for v, end in zip(surviving, ends, strict=True) if end is None)
             known = [end for end in ends if end is not None]
             surviving = whole or surviving
@@ -356,9 +369,9 @@ class Evidence:
         best = max((self.about_source(source) for source in self.messages), default=0.0)
         return tuple(s for s in self.messages if best > 0 and self.about_source(s) == best)
 
-    def _life(self, expected: Need) -> Life:
-        need = expected if self.reading else self._as_told(self.decisive(expected))
-        sources = self._sources_of(need)
+    def _life(self, expected: Need, given: tuple[Source, ...] = ()) -> Life:
+        need = expected if self.reading or given else self._as_told(self.decisive(expected))
+        sources = given or self._sources_of(need)
         own = {self.record(v) for s in sources for v in (s.message, *s.facts, *s.written)}
         taken = [v for s in sources for v in (*s.facts, *s.written) if self.compare.supports(v.content, need, v.day)]
         bar_own = _OWN * max((self.compare.about(v.content) for v in taken), default=0.0)
@@ -376,6 +389,8 @@ class Evidence:
             taken_here = self.record(item) in own
             if translated(item):
                 return True
+            if need.in_part and not taken_here:
+                return False
             if not self.compare.supports(item.content, need, item.day, undated=taken_here) or self.compare.of_another(
                 item.content
             ):
@@ -396,6 +411,7 @@ class Evidence:
             surviving=surviving,
             returned=tuple(hit for hit in self.results.hits if carrying(hit)),
             answered=self._answered(expected),
+            guessed=bool(given) and not self.named,
             translated=any(translated(v) for v in versions),
         )
 
@@ -477,20 +493,3 @@ class Evidence:
         texts = [v.content for s in self.messages for v in (s.message, *s.facts)]
         texts += [v.content for history in self.records for v in history]
         return texts + [hit.content for hit in self.results.hits]
-
-
-def _overwriting(history: tuple[Version, ...], written: set[VersionKey]) -> tuple[Version, Version] | None:
-    """Return the last version of those written and the update after it that made another text of the record."""
-    held = [i for i, v in enumerate(history) if v.key in written]
-    if not held:
-        return None
-    last = history[held[-1]]
-    later = (v for v in history[held[-1] + 1 :] if v.action == Action.UPDATE and v.digest != last.digest)
-    return next(((last, after) for after in later if after.digest and last.digest), None)
-
-
-def _expected_known(failure: Failure) -> bool:
-    """An expected answer with no content and no digest is an empty one; with a digest it was not captured."""
-    judge = failure.judge_span
-    empty = judge is not None and any(v.role == Role.EXPECTED and v.digest in ("", _EMPTY) for v in judge.inputs)
-    return bool(failure.expected) or (empty and bool(failure.answer))

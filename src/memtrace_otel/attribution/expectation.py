@@ -63,6 +63,8 @@ class Need:
     periods: tuple[Period, ...] = ()
     asked: frozenset[str] = frozenset()
     """The words of the question."""
+    in_part: bool = False
+    """One of the words is enough: they are the words of a message, not of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,8 @@ def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None, 
         return any(wanted.same(given) or wanted.contains(given) for wanted in need.periods for given in stated)
     if not numbers(need.text) <= numbers(text) | (numbers(need.text) - need.terms):
         return False
+    if need.in_part:
+        return bool(need.terms & terms(text))
     return lexicon.share(need.terms, terms(text)) >= CARRIED
 
 

@@ -11,7 +11,7 @@ from memtrace_otel import settings
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.graph.judgements import evaluations
-from memtrace_otel.model import Failure, OperationSpan, is_failing, label_and_score
+from memtrace_otel.model import Failure, OperationSpan, content_digest, is_failing, label_and_score
 from memtrace_otel.semconv import (
     EVALUATION_EXPLANATION,
     EVALUATION_NAME,
@@ -62,6 +62,18 @@ def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Fa
             failing[evaluation.answer.origin].append(evaluation)
     found = [_failure(lineage, several) for several in failing.values()]
     return sorted(found, key=lambda failure: failure.time_order)
+
+
+def expected_known(failure: Failure) -> bool:
+    """Return whether the expected answer was captured.
+
+    An expected answer with no content and no digest is an empty one; with a digest it was not captured.
+    """
+    judge = failure.judge_span
+    empty = judge is not None and any(
+        v.role == Role.EXPECTED and v.digest in ("", content_digest("")) for v in judge.inputs
+    )
+    return bool(failure.expected) or (empty and bool(failure.answer))
 
 
 def _evaluations(lineage: Lineage, span: OperationSpan) -> Iterator[_Evaluation]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
@@ -312,6 +312,16 @@ def lineage_of(graph: EvolutionGraph) -> Lineage:
     if graph not in _indexes:
         _indexes[graph] = Lineage(graph)
     return _indexes[graph]
+
+
+def overwriting(history: Sequence[Version], written: set[VersionKey]) -> tuple[Version, Version] | None:
+    """Return the last version of those written and the update after it that made another text of the record."""
+    held = [i for i, v in enumerate(history) if v.key in written]
+    if not held:
+        return None
+    last = history[held[-1]]
+    later = (v for v in history[held[-1] + 1 :] if v.action == Action.UPDATE and v.digest != last.digest)
+    return next(((last, after) for after in later if after.digest and last.digest), None)
 
 
 def day_said(content: str) -> date | None:

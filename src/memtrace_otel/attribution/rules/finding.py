@@ -36,7 +36,9 @@ def strength_of(life: Life) -> float:
     """Return the strength by words and identity, by named evidence, or by similarity to the question."""
     if life.translated:
         return POSSIBLE
-    return CERTAIN if life.need else WEAK if life.guessed or life.overwritten else POSSIBLE
+    if life.guessed or life.overwritten:
+        return WEAK
+    return CERTAIN if life.need and not life.need.in_part else POSSIBLE
 
 
 def path(life: Life, *losses: Step, record: Version | None = None) -> tuple[Step, ...]:
@@ -82,6 +84,6 @@ def leaves_out(life: Life) -> str:
 
 def wanted(life: Life) -> str:
     """Name the piece of the answer that this life is about."""
-    if life.need:
+    if life.need and not life.need.in_part:
         return quoted(life.need.text, 80)
     return "what is nearest to the question" if life.guessed else "the evidence"

@@ -37,7 +37,7 @@ def response(evidence: Evidence) -> Finding | None:
         return _finding(evidence, strength_of(life), reason, path(life, step))
     if evidence.lives and not evidence.missing and evidence.wish.form is not AnswerForm.ABSTAIN:
         reason = f"What was told of the expected answer is in the answer {given}, but not that alone or not rightly."
-        return _finding(evidence, LIKELY, reason, path(evidence.lives[0], step))
+        return _finding(evidence, min(LIKELY, strength_of(evidence.lives[0])), reason, path(evidence.lives[0], step))
     if evidence.wish.inference and evidence.results.hits:
         count = len(evidence.results.hits)
         reason = f"The question asks for a conclusion; the model had {count} memories before it and answered {given}."

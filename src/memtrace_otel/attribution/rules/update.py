@@ -5,7 +5,6 @@ from __future__ import annotations
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.rules.finding import (
-    CERTAIN,
     LIKELY,
     WEAK,
     Finding,
@@ -42,7 +41,7 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
         by = "something that the trace does not show" if unknown else quoted(loss.after.content)
         reason += f": {excerpt(loss.before.content, life)}; an update replaced it by {by}"
     step = Step("overwritten", loss.after.ref, loss.after.origin, loss.after.content)
-    strength = CERTAIN if life.need and not unknown else WEAK
+    strength = strength_of(life) if life.need and not unknown else WEAK
     return Finding(
         failure_type=FailureType.UPDATE,
         operation=loss.after.span,
@@ -80,7 +79,9 @@ def _not_written(evidence: Evidence, life: Life) -> Finding | None:
     if operation.start > evidence.results.asked_at:
         outcome = "memory was searched before it was written"
     in_time = any(source.message.span.start <= evidence.results.asked_at for source in life.sources)
-    strength = LIKELY if life.need and in_time else WEAK  # no write can store in time what was told after the search
+    strength = (
+        min(LIKELY, strength_of(life)) if life.need and in_time else WEAK
+    )  # no write can store in time what was told after the search
     reason = (
         f"The fact {quoted(fact.content)} was extracted, but {outcome}."
         if fact.content
@@ -131,7 +132,7 @@ def _not_renewed(evidence: Evidence, life: Life) -> Finding | None:
         failure_type=FailureType.UPDATE,
         operation=decision,
         variable=kept.ref,
-        strength=LIKELY,
+        strength=min(LIKELY, strength_of(life)),
         reason=reason,
         advice="Let the write of a new value replace the old record, or give the model the dates of both.",
         steps=path(life, held, step, record=new),
