@@ -28,6 +28,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--grpc-port", type=click.IntRange(0, 65535), default=4317, show_default=True, help="OTLP over gRPC.")
 @click.option("--http-port", type=click.IntRange(0, 65535), default=4318, show_default=True, help="OTLP over HTTP.")
 @look_in_option
+@click.option(
+    "--ui", "ui_port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve the pages of `ui` on this port, too."
+)
+@click.option("--annotators", type=_FILE, help="As for `ui`: needed with --ui off loopback.")
 @click.option("--tls-cert", type=_FILE, help="Certificate (PEM); with --tls-key.")
 @click.option("--tls-key", type=_FILE, help="Private key (PEM).")
 @clear_errors
@@ -37,6 +41,8 @@ def serve(
     grpc_port: int,
     http_port: int,
     look_in: str,
+    ui_port: int | None,
+    annotators: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
 ) -> None:
@@ -64,6 +70,9 @@ def serve(
             f" into {database}",
             err=True,
         )
+        if ui_port is not None:
+            click.echo(f"memtrace-otel: pages on http://{at}:{ui_port}/", err=True)
 
     token = settings.SERVE_TOKEN.read()
-    run(Options(database, host, grpc_port, http_port, token, tls_cert, tls_key, look_in), ready)
+    addresses = (host, grpc_port, http_port, token, tls_cert, tls_key, look_in)
+    run(Options(database, *addresses, ui_port, annotators), ready)

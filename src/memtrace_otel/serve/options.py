@@ -22,7 +22,8 @@ class ServeError(Exception):
 @dataclass(frozen=True, slots=True)
 class Options:
     """Addresses (port 0 is any free port), database, token, TLS files (PEM), and the backend to look into before
-    verdicts are sent (as for `open_source`; empty for none)."""
+    verdicts are sent (as for `open_source`; empty for none). `ui_port`: where the pages are, None for no pages;
+    `annotators`: the file of the people who may read them."""
 
     database: Path
     host: str = "127.0.0.1"
@@ -32,6 +33,8 @@ class Options:
     certificate: Path | None = None
     key: Path | None = None
     look_in: str = ""
+    ui_port: int | None = None
+    annotators: Path | None = None
 
     def check(self) -> None:
         """Raise ServeError for options that cannot be used, AddressError or TargetError for a wrong backend address."""
@@ -39,6 +42,10 @@ class Options:
             raise ServeError(
                 f"{self.host} can be reached from other machines: set a token ({settings.SERVE_TOKEN.env}), "
                 "which senders give as `authorization: Bearer <token>`"
+            )
+        if self.ui_port is not None and not is_loopback(self.host) and self.annotators is None:
+            raise ServeError(
+                f"{self.host} can be reached from other machines: name annotators and tokens (--annotators)"
             )
         if not (self.token.isascii() and self.token.isprintable() and self.token.strip() == self.token):
             raise ServeError(

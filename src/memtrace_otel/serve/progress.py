@@ -21,6 +21,7 @@ class Process(StrEnum):
 
     DECODING = "decoding"
     ATTRIBUTING = "attributing"
+    SHOWING = "showing"
 
 
 class Seen(StrEnum):

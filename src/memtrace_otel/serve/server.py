@@ -101,7 +101,10 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
     with listen(options.host, options.http_port) as http_socket:
         database = str(options.database)
         decoding = Child(Process.DECODING, (database,), metrics)
-        attributing = Child(Process.ATTRIBUTING, (database, options.look_in), metrics)
+        children = [decoding, Child(Process.ATTRIBUTING, (database, options.look_in), metrics)]
+        if options.ui_port is not None:
+            place = (options.host, str(options.ui_port), str(options.annotators or ""))
+            children.append(Child(Process.SHOWING, (database, *place), metrics))
 
         def commit(bodies: Sequence[bytes]) -> None:
             store.add_requests(bodies)
@@ -130,7 +133,7 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
             await asyncio.gather(serving, rpc.stop(_GRACE_SECONDS))
         finally:
             await asyncio.to_thread(commits.close)
-            await asyncio.gather(*(asyncio.to_thread(child.stop) for child in (decoding, attributing)))
+            await asyncio.gather(*(asyncio.to_thread(child.stop) for child in children))
 
 
 def most_connections() -> int:

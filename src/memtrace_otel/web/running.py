@@ -12,7 +12,7 @@ from memtrace_otel.pages import Page
 from memtrace_otel.serve.options import ServeError, listen
 from memtrace_otel.web.app import Pages
 from memtrace_otel.web.security import read_annotators
-from memtrace_otel.web.store import PageStore
+from memtrace_otel.web.store import LivePageStore, PageStore
 
 _GRACE_SECONDS = 5
 _MOST_CONNECTIONS = 64
@@ -25,17 +25,21 @@ def run(
     annotators: Path | None,
     backend: Page | None,
     ready: Callable[[str], None],
+    *,
+    decodes: bool = True,
 ) -> None:
     """Serve the pages of a database; call `ready` with `host:port` once they can be opened.
 
-    Raises ServeError when it cannot listen or needs tokens, AnnotatorsError, SourceError.
+    Without `decodes`, another process decodes the requests that arrive. Raises ServeError when it cannot listen or
+    needs tokens, AnnotatorsError, SourceError.
     """
     if not is_loopback(host) and annotators is None:
         raise ServeError(
             f"{host} can be reached from other machines: name the annotators and their tokens (--annotators)"
         )
     people = read_annotators(annotators) if annotators else {}
-    with PageStore.open(database, create=False) as store, listen(host, port) as socket:
+    kind = PageStore if decodes else LivePageStore
+    with kind.open(database, create=False) as store, listen(host, port) as socket:
         shown = f"[{host}]" if ":" in host else host
         config = uvicorn.Config(
             Pages(store, people, backend).app(),
