@@ -41,7 +41,7 @@ def ui(database: Path, host: str, port: int, annotators: Path | None, page: Page
     `pip install 'memtrace-otel[serve]'`.
     """
     try:
-        from memtrace_otel.web.running import run
+        from memtrace_otel.serve.showing import run
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
