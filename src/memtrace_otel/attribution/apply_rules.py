@@ -7,7 +7,7 @@ import traceback
 from dataclasses import replace
 
 from memtrace_otel.attribution.entailment import Reader, Reading
-from memtrace_otel.attribution.evidence import Evidence
+from memtrace_otel.attribution.evidence import REDACTED_MARK, Evidence
 from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.failures import find_failures
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
@@ -18,7 +18,7 @@ from memtrace_otel.attribution.rules.finding import CERTAIN
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict, attribution_id
 from memtrace_otel.semconv import FailureType, Incomplete
-from memtrace_otel.settings import CAPTURE_CONTENT
+from memtrace_otel.settings import CAPTURE_CONTENT, PREVIEW_BYTES, REDACT_PATTERNS
 from memtrace_otel.version import __version__
 
 METHOD, WITH_MODEL = "rules", "rules+model"
@@ -45,6 +45,8 @@ def attribute(
     if not findings:
         findings, complete = [_undecided(failure)], False
     best, *others = findings
+    lacking = _lacking(graph, best)
+    complete = complete and not lacking
     verdict_confidence = confidence(best, findings, complete)
     alternatives = tuple(
         _alternative(lineage, other, min(confidence(other, findings, complete), verdict_confidence))
@@ -60,7 +62,7 @@ def attribute(
         operation_kind=operation.kind if operation else "",
         variable=best.variable,
         confidence=verdict_confidence,
-        reason=best.reason,
+        reason=" ".join((best.reason, *lacking)),
         advice=best.advice,
         evidence=best.steps,
         alternatives=alternatives,
@@ -167,6 +169,17 @@ def _undecided(failure: Failure) -> Finding:
         strength=0.0,
         reason=f"The trace does not hold {lacking}, so no operation can be blamed.",
     )
+
+
+def _lacking(graph: EvolutionGraph, finding: Finding) -> list[str]:
+    """Say which contents on the path of a finding were cut or redacted, with the setting."""
+    versions = [version for step in finding.steps for version in graph.versions(step.ref)]
+    found: list[str] = []
+    if any(graph.nodes[version]["truncated"] for version in versions):
+        found.append(f"A content on this path was cut ({PREVIEW_BYTES.env}).")
+    if any(REDACTED_MARK in graph.content(version) for version in versions):
+        found.append(f"A content on this path was redacted ({REDACT_PATTERNS.env}).")
+    return found
 
 
 def _alternative(lineage: Lineage, finding: Finding, value: float) -> Alternative:

@@ -81,8 +81,11 @@ def run(
         replace_process(program.observed_command, environ)
     status = run_process(program.observed_command, environ)
     with suppress(KeyboardInterrupt):  # an impatient user gets no summary, but the program's status
-        for line in _summary(Path(environ[settings.DB_PATH.env]), started, command, status == -9):
-            click.secho(line, err=True, dim=True)
+        try:
+            for line in _summary(Path(environ[settings.DB_PATH.env]), started, command, status == -9):
+                click.secho(line, err=True, dim=True)
+        except Exception as error:  # the exit status is that of the program
+            click.secho(f"memtrace-otel: the summary failed: {type(error).__name__}: {error}", err=True, dim=True)
     leave_like(status)
 
 

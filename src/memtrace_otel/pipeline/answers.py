@@ -50,7 +50,8 @@ def _described(source: TraceSource, answers: Iterable[OperationSpan]) -> Iterato
             continue
         judges = source.readers(answer.origin, kinds=(OpKind.JUDGE,))
         spans = {span.origin: span for span in (*source.trace(answer.trace_id), *judges)}
-        lineage = lineage_of(build_graph(spans.values()))
+        graph = build_graph(spans.values())  # kept: the lineage refers to the graph weakly
+        lineage = lineage_of(graph)
         judged_by, label = _judgement(lineage, answer)
         yield RecordedAnswer(
             trace_id=answer.trace_id,

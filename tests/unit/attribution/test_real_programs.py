@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.graph import build_graph
 from memtrace_otel.semconv import FailureType
 
 from .program import ANN, BOB, Program
+from .told import told
 
 
 @pytest.mark.parametrize(
@@ -39,6 +44,7 @@ def test_a_redacted_part_of_the_message_makes_the_verdict_incomplete() -> None:
     verdict = program.ask("What is the wifi password?", "It is called Heron.", *hits, expected="blue-otter-77")
     assert (verdict.failure_type, verdict.complete) == (FailureType.EXTRACTION, False)
     assert "redacted" in verdict.reason
+    assert "MEMTRACE_REDACT_PATTERNS" in verdict.reason
     assert "MEMTRACE_REDACT" in verdict.advice
 
 
@@ -104,3 +110,13 @@ def test_a_message_that_the_turn_of_the_question_trims_is_deleted() -> None:
         "Which contract number does Baker have?", "I have none.", message, expected="QX-4471", trimmed=True
     )
     assert (verdict.failure_type, verdict.operation_kind) == ("deletion", "delete")
+
+
+def test_a_cut_content_on_the_path_makes_the_verdict_incomplete() -> None:
+    spans = told(left="Works somewhere")
+    [whole] = attribute_trace(build_graph(spans))
+    cut = [replace(s, outputs=tuple(replace(v, size=99_999) if v.content else v for v in s.outputs)) for s in spans]
+    [verdict] = attribute_trace(build_graph(cut))
+    assert (whole.failure_type, whole.complete) == (verdict.failure_type, True)
+    assert not verdict.complete
+    assert "MEMTRACE_PREVIEW_BYTES" in verdict.reason
