@@ -93,7 +93,7 @@ def test_it_is_not_blank_and_shows_the_loss(browser: Browser, report: Path, tmp_
 
 
 def test_it_follows_a_reader_who_prefers_dark(browser: Browser, report: Path, tmp_path: Path) -> None:
-    colours = browser.picture(report, tmp_path / "dark.png", 1400, 1800, DARK).colours()
+    colours = browser.picture(report, tmp_path / "dark.png", 1400, 2200, DARK).colours()
     assert colours[PAPER_DARK] > 100_000
     assert colours[PAPER_LIGHT] == 0
     assert colours[LOST_DARK] > 1000

@@ -17,6 +17,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from memtrace_otel.capture.feedback import feedback_redaction
+from memtrace_otel.graph import load_scope
+from memtrace_otel.health import examine, read_thresholds
 from memtrace_otel.model import is_origin
 from memtrace_otel.model.printable import one_line, printable
 from memtrace_otel.otlp.feedback import FeedbackError, encode_feedback
@@ -24,6 +26,7 @@ from memtrace_otel.pages import Page
 from memtrace_otel.report import page_templates
 from memtrace_otel.report.times import day_and_clock
 from memtrace_otel.report.wording import MEANING, ORDER
+from memtrace_otel.semconv import Incomplete
 from memtrace_otel.sources import SourceError
 from memtrace_otel.web.case import load_case
 from memtrace_otel.web.chart import chart
@@ -34,6 +37,7 @@ from memtrace_otel.web.security import BODY_BYTES, COOKIE, Guard, annotator_of, 
 from memtrace_otel.web.store import PAGE_ROWS, Filter, PageStore
 
 _EXPORTED = 100_000
+_HEALTH_SPANS = 20_000
 _STATIC = {
     "style.css": ("text/css", "memtrace_otel.report", "templates/style.css"),
     "web.css": ("text/css", "memtrace_otel.web", "static/web.css"),
@@ -92,6 +96,7 @@ class Pages:
             "/memories": self.memories,
             "/memory/{scope}": self.memory,
             "/memory/{scope}/record": self.record,
+            "/memory/{scope}/health": self.health,
             "/review": self.review,
             "/review/next": self.next_review,
             "/review/undo": self.undo,
@@ -224,6 +229,16 @@ class Pages:
         if not versions:
             raise NotThereError("The memory holds no such record.")
         return self._page("record.html.j2", ask, scope=scope, ref=printable(ref), versions=versions)
+
+    def health(self, ask: Ask) -> Response:
+        """The measures of `memtrace-otel health` for one memory, those above their thresholds first."""
+        with self._store.session() as reader:
+            graph = load_scope(reader, ask.path["scope"], max_spans=_HEALTH_SPANS)
+        found = examine(graph, 0, time.time_ns(), read_thresholds())
+        own = [one for one in found if one.scope == ask.path["scope"]]
+        own.sort(key=lambda one: (not one.raised, -one.share))
+        partial = Incomplete.BOUNDED in graph.incomplete
+        return self._page("health.html.j2", ask, scope=ask.path["scope"], findings=own, partial=partial)
 
     # --- review --------------------------------------------------------------------------------------------------
     def review(self, ask: Ask) -> Response:

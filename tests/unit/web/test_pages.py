@@ -8,12 +8,15 @@ import io
 import json
 import logging
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from memtrace_otel.graph import load_scope
+from memtrace_otel.health import examine, read_thresholds
 from memtrace_otel.pages import JaegerPage
 from memtrace_otel.web.app import Pages
 from memtrace_otel.web.security import AnnotatorsError, read_annotators
@@ -33,6 +36,7 @@ def every_page(store: PageStore, client: TestClient) -> list[str]:
     ref = re.search(r"record\?ref=([^\"]+)", client.get(f"/memory/{scope}").text)
     assert ref
     paths = ["/failures", "/failures?view=cause", f"/failure/{answer}", "/memories", f"/memory/{scope}"]
+    paths.append(f"/memory/{scope}/health")
     return [*paths, f"/memory/{scope}/record?ref={ref[1]}", "/review", f"/review/{answer}", "/login"]
 
 
@@ -115,6 +119,14 @@ def test_a_memory_shows_its_records_at_a_moment_and_what_changed(store: PageStor
     life = client.get(f"/memory/0000000000000000/record?ref={ref[1]}").text
     assert "v2" in life
     assert "no recorded message" not in life.partition("v2")[0]
+
+
+def test_a_memory_shows_the_measures_of_its_health(store: PageStore, client: TestClient) -> None:
+    graph = load_scope(store, "0000000000000000")
+    found = [one for one in examine(graph, 0, time.time_ns(), read_thresholds()) if one.scope == "0000000000000000"]
+    page = client.get("/memory/0000000000000000/health").text
+    assert found
+    assert all(f"<b>{one.measure}</b> {one.count} of {one.total}" in page for one in found)
 
 
 def test_a_page_links_into_the_backend(store: PageStore) -> None:
