@@ -152,7 +152,7 @@ def make_case(plan: Plan, number: int) -> Case:
             "messages": len(story.turns),
             "rejected": dict(rejected),
         }
-        return Case(str(truth["case"]), encode_request(run.spans), truth)
+        return Case(str(truth["case"]), encode_request(run.spans()), truth)
     raise BenchError(f"case {number} ({code}, {wording}): no attempt of {_ATTEMPTS} was admitted: {dict(rejected)}")
 
 

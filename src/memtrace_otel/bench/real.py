@@ -223,7 +223,7 @@ def _read(story: Story, spans: list[OperationSpan]) -> Run:
     sources = _sources(" ".join(story.turns[story.gold].messages), spans)
     judge = origins[Place(Step.JUDGE)]
     spans = [replace(span, evidence=sources) if span.origin == judge else span for span in spans]
-    return Run(spans, given, story.is_right(given), story.judges(given), origins, sources, answer.origin, False)
+    return Run(lambda: spans, given, story.is_right(given), story.judges(given), origins, sources, answer.origin, False)
 
 
 def _sources(told: str, spans: list[OperationSpan]) -> tuple[str, ...]:

@@ -57,9 +57,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What an execution leaves: the spans, the answer, whether it is right and was judged right, where things were."""
+    """What an execution leaves: the spans on demand, the answer, whether it is right and was judged right, where things were."""
 
-    spans: list[OperationSpan]
+    spans: Callable[[], list[OperationSpan]]
     answer: str
     right: bool
     judged_right: bool
@@ -378,7 +378,7 @@ class System:
             told in r.text for told, value in story.readings if value is story.value)]  # fmt: skip
         second = bool(set(carriers) - {"asked", "beside"})
         return Run(
-            self.recorder.spans(), answer, right, judged, self.origins, tuple(self.sources), respond.origin, second
+            self.recorder.spans, answer, right, judged, self.origins, tuple(self.sources), respond.origin, second
         )
 
     def _search(self, root: Op, query: str) -> tuple[list[Record], str]:
