@@ -57,7 +57,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What an execution leaves: the spans on demand, the answer, whether it is right and was judged right, where things were."""
+    """What an execution leaves: the spans (built on call), the answer, whether right and judged right, operations."""
 
     spans: Callable[[], list[OperationSpan]]
     answer: str
