@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from urllib.parse import urlsplit
 
 from memtrace_otel import settings
 
@@ -28,6 +29,10 @@ MAX_CHARACTERS = 1200
 """Longest text of a trace given to a model as data. Of a longer text, the two ends are given."""
 _FAILURES = 3
 """Calls in a row that fail before the endpoint counts as dead."""
+_OPENAI = "https://api.openai.com/v1"
+_NOT_SET = (
+    "no endpoint is set: export OPENAI_BASE_URL=http://localhost:8000/v1, or OPENAI_API_KEY=... for api.openai.com"
+)
 _UNREADABLE = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
 
 
@@ -47,10 +52,19 @@ class Endpoint:
         self.model = settings.MODEL.read()
         """The model of MEMTRACE_MODEL, '' for none."""
         self.calls = self.tokens = 0
+        self.url = str(client.base_url) if client else os.environ.get("OPENAI_BASE_URL", "")
+        """The base URL, '' for none."""
+        if not self.url and os.environ.get("OPENAI_API_KEY"):
+            self.url = _OPENAI
         self._failed = 0
         self._lock = threading.Lock()
         self._client = client
         self.file = ReplyFile(Path(settings.MODEL_CACHE.read()).expanduser())
+
+    def check(self) -> None:
+        """Raise ValueError when no endpoint is set; contents never go to a server that nobody named."""
+        if not self.url:
+            raise ValueError(_NOT_SET)
 
     def ask(
         self,
@@ -73,7 +87,7 @@ class Endpoint:
         self, messages: Sequence[Message], *, model: str = "", schema: Mapping[str, Any] | None = None
     ) -> Asked[str]:
         """Return the reply as text: the reply to an equal request before, at no cost, else a new one."""
-        key = digest(model or self.model, list(map(dict, messages)), schema)
+        key = digest(self.url, model or self.model, list(map(dict, messages)), schema)
         if known := self.file.find([key]).get(key):
             return Asked(known[0])
         asked = self.ask(messages, str, model=model, schema=schema)
@@ -98,6 +112,8 @@ class Endpoint:
     ) -> Asked[T]:
         import openai
 
+        if not self.url:
+            return Asked(None, problem=_NOT_SET)
         form = {"type": "json_schema", "json_schema": {"name": "answers", "strict": True, "schema": schema}}
         try:
             client = self._client or _client()
@@ -109,9 +125,9 @@ class Endpoint:
                 timeout=settings.MODEL_SECONDS.read(),
             )
         except openai.APIStatusError as error:
-            return Asked(None, problem=f"the endpoint answered with status {error.status_code}")
+            return Asked(None, problem=f"{_named(self.url)} answered with status {error.status_code}")
         except (openai.OpenAIError, ValueError) as error:
-            return Asked(None, problem=f"the endpoint did not answer: {type(error).__name__}")
+            return Asked(None, problem=f"{_named(self.url)} did not answer: {type(error).__name__}")
         tokens = _count(completion)
         try:
             message = completion.choices[0].message
@@ -120,6 +136,12 @@ class Endpoint:
             return Asked(read(message.content), tokens)
         except _UNREADABLE:
             return Asked(None, tokens, "the model's reply is not what was asked for")
+
+
+def _named(url: str) -> str:
+    """Return the endpoint as messages name it, without user, password and query."""
+    parts = urlsplit(url)
+    return f"the endpoint {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')} (OPENAI_BASE_URL)"
 
 
 def shown(text: str, most: int = MAX_CHARACTERS) -> str:

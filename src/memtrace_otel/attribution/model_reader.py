@@ -56,17 +56,20 @@ class ModelReader:
     """
 
     def __init__(self, endpoint: Endpoint | None = None) -> None:
-        """Raise ValueError when no model is named."""
+        """Raise ValueError when no model is named, or no endpoint is set."""
         self.endpoint = endpoint or Endpoint()
         self.name = self.endpoint.model
         if not self.name:
             raise ValueError(f"this method needs the name of a model: set {settings.MODEL.env}")
+        self.endpoint.check()
 
     def read(self, question: str, piece: str, texts: Sequence[Text]) -> Replies:
         """Return the answers on texts: those remembered, and those of one call."""
         entries = {text: _entry(text) for text in dict.fromkeys(texts)}
         asked = {"question": shown(question), "piece": shown(piece)}
-        keys = {text: digest(self.name, _INSTRUCTIONS, asked, entry) for text, entry in entries.items()}
+        keys = {
+            text: digest(self.endpoint.url, self.name, _INSTRUCTIONS, asked, entry) for text, entry in entries.items()
+        }
         known = self._remembered(keys)
         missing = [text for text in entries if text not in known]
         if not missing:

@@ -126,8 +126,8 @@ def attribute(
         raise click.UsageError("--dry-run and --replayer go with --verify")
     endpoint = Endpoint()
     compares = model_reader(endpoint) if method != "rules" else None
-    reader = compares if method == "rules+model" else None
-    runs_again = verifier(endpoint, compares, replayers) if verify else None
+    reader = compares if method == "rules+model" and not dry_run else None
+    runs_again = verifier(endpoint, compares, replayers, asks=not dry_run) if verify else None
     costs = _Costs(runs_again) if runs_again and dry_run else None
     walks = agent(endpoint, always=method == "agent") if method.endswith("agent") and not dry_run else None
     refine = _in_turn(walks, costs or runs_again)
@@ -144,7 +144,8 @@ def attribute(
             _print(found, as_json)
     if costs:
         click.echo(costs.told())
-    _tell_model(found, method)
+    else:
+        _tell_model(found, method)
     if verify:
         _tell_replays(found)
     if sent.traces is not None:
@@ -171,7 +172,7 @@ def _tell_model(found: list[Found], method: str) -> None:
         return
     asked = [verdict for verdict, _ in found if verdict.model]
     tokens = sum(verdict.tokens for verdict in asked)
-    alone = len(found) - len(asked)
+    alone = len(found) - sum(not verdict.model_problem for verdict in asked)
     click.echo(f"rules alone decided {alone} of {len(found)}; {tokens} tokens for the others", err=True)
     for problem, count in Counter(v.model_problem for v in asked if v.model_problem).items():
         click.echo(f"the model did not help in {count}: {problem}", err=True)

@@ -192,15 +192,15 @@ def replay(trace_id: str, database: Path, replayers: tuple[str, ...], as_json: b
 
     The recorded request is sent to OPENAI_BASE_URL with other memories. No store and no tool of the program is used.
     """
-    from memtrace_otel.attribution import attribute_trace, verdict_json
+    from memtrace_otel.attribution import verdict_json
     from memtrace_otel.attribution.endpoint import Endpoint
-    from memtrace_otel.graph import load_graph
+    from memtrace_otel.pipeline.diagnose import diagnose
     from memtrace_otel.sources import SqliteStore
 
-    with SqliteStore.open(database, create=False) as store:
-        evolution = load_graph(store, trace_id)
     run = verifier(Endpoint(), None, replayers)
-    verdicts = [run(evolution, verdict) for verdict in attribute_trace(evolution, trace_id)]
+    with SqliteStore.open(database, create=False) as store:
+        found = diagnose(store, store, [trace_id])
+        verdicts = [run(diagnosis.graph, verdict) for diagnosis in found for verdict in diagnosis.verdicts]
     if not verdicts:
         fail(f"no failing answer in trace {trace_id}", NOTHING_FOUND)
     for verdict in verdicts:

@@ -167,11 +167,21 @@ def agent(endpoint: Endpoint, *, always: bool) -> Agent:
         raise click.UsageError(str(error)) from None
 
 
-def verifier(endpoint: Endpoint, reader: ModelReader | None, replayers: Sequence[str]) -> Verifier:
-    """Return what runs failures again, with the replayer of Mem0 and those named `module:name`."""
+def verifier(
+    endpoint: Endpoint, reader: ModelReader | None, replayers: Sequence[str], *, asks: bool = True
+) -> Verifier:
+    """Return what runs failures again, with the replayer of Mem0 and those named `module:name`.
+
+    Raise UsageError without an endpoint, unless nothing is asked.
+    """
     from memtrace_otel.attribution.replay import Verifier, load_replayer
     from memtrace_otel.attribution.replay.mem0 import Mem0Replayer
 
+    if asks:
+        try:
+            endpoint.check()
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
     try:
         own = [load_replayer(name) for name in replayers]
     except ValueError as error:

@@ -16,14 +16,16 @@ from click.testing import CliRunner
 
 from memtrace_otel.annotate import identity
 from memtrace_otel.annotate.attributes import verdict_attributes
-from memtrace_otel.attribution import attribute, find_failures, read_verdict, verdict_json
+from memtrace_otel.attribution import attribute, find_failures, read_verdict, verdict_document, verdict_json
 from memtrace_otel.attribution.endpoint import Endpoint
 from memtrace_otel.attribution.replay import Replayer, Search, Verifier, Write, load_replayer
+from memtrace_otel.attribution.replay.prompt import Prompt
 from memtrace_otel.cli import main
 from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.model import Alternative, OperationSpan, Verdict, split_origin
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import FailureType
+from memtrace_otel.sources import SqliteStore
 from tests.integration.model_stub import ModelStub
 from tests.unit.attribution.told import (
     ANSWER,
@@ -106,7 +108,8 @@ def test_only_the_true_cause_is_verified(
     server.script = [model] * 9
     replay = verifier(server)(*case(told(**texts), blamed)).replay
     assert replay
-    assert replay.outcome == ("verified" if blamed is true else "refuted"), replay
+    wrong = "not_replayable" if model is fails else "refuted"
+    assert replay.outcome == ("verified" if blamed is true else wrong), replay
     assert 1 <= replay.calls == len(server.prompts) <= 4
     assert replay.tokens == 2 * replay.calls
 
@@ -130,6 +133,53 @@ def test_a_replay_that_proves_nothing_says_why(
     replay = verifier(server)(graph, verdict).replay
     assert replay
     assert (replay.outcome, reason in replay.reason) == (outcome, True), replay
+
+
+@pytest.mark.parametrize(
+    ("texts", "blamed"),
+    [(VAGUE, EXTRACTION), (SPOILED, OVERWRITTEN), (HIDDEN, MISSED)],
+    ids=["extraction", "update", "retrieval"],
+)
+def test_a_model_that_cannot_answer_refutes_nothing(
+    server: ModelStub, texts: dict[str, str], blamed: tuple[FailureType, str, str]
+) -> None:
+    server.script = [fails] * 9
+    found = verifier(server)(*case(told(**texts), blamed))
+    assert found.replay
+    assert (found.failure_type, found.replay.outcome) == (blamed[0], "not_replayable")
+    assert "source messages alone" in found.replay.reason
+
+
+@pytest.mark.parametrize(
+    ("shown", "outcome"),
+    [
+        ("[25 February 2026] We meet next Friday", "not_replayable"),
+        ("[25 February 2026] Last Friday", "verified"),
+    ],
+)
+def test_response_needs_the_date_in_the_context(server: ModelStub, shown: str, outcome: str) -> None:
+    server.script = [fails] * 9
+    asked = told(fact=shown, left=shown, question="When do we meet?", expected="20 February 2026")
+    replay = verifier(server)(*case(asked, IGNORED)).replay
+    assert replay
+    assert replay.outcome == outcome, replay
+
+
+@pytest.mark.parametrize(
+    ("messages", "question", "after"),
+    [
+        (["S\n- X moved", "X moved"], "X moved", ["S\n- new", "X moved"]),
+        (["S", "Notes:\n- X moved\n\nSo X moved?"], "So X moved?", ["S", "Notes:\n- new\n\nSo X moved?"]),
+        (["S", "So X moved?\n- X moved"], "So X moved?", ["S", "So X moved?\n- new"]),
+        (["S\n- X moved", "X moved", "Really?"], "Really?", ["S\n- new", "X moved", "Really?"]),
+    ],
+    ids=["the question is the memory", "memory before the question", "memory after the question", "history"],
+)
+def test_question_and_history_stay(messages: list[str], question: str, after: list[str]) -> None:
+    roles = ["system", *["user"] * (len(messages) - 1)]
+    sent = tuple({"role": role, "content": text} for role, text in zip(roles, messages, strict=True))
+    changed = Prompt("", sent, ("X moved",), question).with_memories(["X moved"], ["new"])
+    assert [message["content"].rstrip("\n") for message in changed.messages] == after
 
 
 def test_a_refuted_verdict_gives_way_to_a_verified_alternative(server: ModelStub) -> None:
@@ -242,3 +292,58 @@ def test_a_dry_run_calls_nothing_and_a_run_shows_what_changed(
     assert re.search(rf"- memory +Works in town\n\+ memory +{STORED}\nnow +You work as a lawyer.\nverified", shown)
     kept = run.invoke(main, ["attribute", "--all", "--json"]).stdout
     assert json.loads(kept)["replay"]["outcome"] == "verified"
+
+
+@pytest.mark.parametrize("method", ["rules", "rules+model", "agent", "rules+agent"])
+def test_a_dry_run_sends_no_request(
+    server: ModelStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    monkeypatch.setenv("MEMTRACE_MODEL", "scripted")
+    monkeypatch.setenv("MEMTRACE_DB", str(tmp_path / "run.db"))
+    spans = tmp_path / "spans.pb"
+    spans.write_bytes(encode_request(told(**SPOILED, expected="an attorney")))
+    run = CliRunner()
+    assert run.invoke(main, ["import", str(spans)]).exit_code == 0
+    dry = run.invoke(main, ["attribute", "--all", "--verify", "--dry-run", "--method", method])
+    assert (dry.exit_code, "can run again" in dry.output, server.prompts) == (0, True, []), dry.output
+    run.invoke(main, ["attribute", "--all", "--verify", "--method", method])
+    assert server.prompts
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["attribute", "--all", "--verify"],
+        ["attribute", "--all", "--method", "rules+model"],
+        ["attribute", "--all", "--method", "agent"],
+        ["graph", "replay", f"{4:032x}"],
+    ],
+    ids=" ".join,
+)
+def test_without_an_endpoint_nothing_is_sent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("MEMTRACE_MODEL", "scripted")
+    monkeypatch.setenv("MEMTRACE_DB", str(tmp_path / "run.db"))
+    refused = CliRunner().invoke(main, arguments)
+    assert refused.exit_code == 2
+    assert "export OPENAI_BASE_URL" in refused.output
+
+
+def test_graph_replay_judges_the_verdict_that_the_database_keeps(
+    server: ModelStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    _, verdict = case(told(**SPOILED), MISSED)
+    kept = replace(verdict, method="agent", reason="The search missed the record.")
+    with SqliteStore.open(tmp_path / "run.db") as store:
+        store.add_request(encode_request(told(**SPOILED)))
+        store.save_verdict(ANSWER, kept.claim, json.dumps(verdict_document(kept, "")))
+    server.script = [fails] * 9
+    shown = CliRunner().invoke(main, ["graph", "replay", f"{4:032x}", "--json", "--db", str(tmp_path / "run.db")])
+    replayed = json.loads(shown.stdout)
+    assert (replayed["failure_type"], replayed["reason"]) == ("retrieval", kept.reason)
+    assert replayed["replay"]["outcome"] == "not_replayable"

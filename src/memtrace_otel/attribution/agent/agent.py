@@ -110,9 +110,10 @@ class Agent:
     """Attributes with a model at an endpoint. `always`: each case; else what the rules leave tied or unknown."""
 
     def __init__(self, endpoint: Endpoint, *, always: bool = True) -> None:
-        """Raise ValueError when no model is named."""
+        """Raise ValueError when no model is named, or no endpoint is set."""
         if not endpoint.model:
             raise ValueError(f"this method needs the name of a model: set {settings.MODEL.env}")
+        endpoint.check()
         self._endpoint, self._always = endpoint, always
 
     def __call__(self, graph: EvolutionGraph, verdict: Verdict) -> Verdict:

@@ -45,11 +45,6 @@ class Tools:
             "state": self._state,
         }
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the tools."""
-        return list(self._by_name)
-
     def call(self, name: str, id: str, text: str) -> Document:
         """Return what a tool shows. Raises UnknownIdError, ValueError for other useless arguments."""
         if name not in self._by_name:

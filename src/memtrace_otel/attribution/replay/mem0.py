@@ -23,8 +23,10 @@ class Mem0Replayer:
     systems = frozenset({"mem0"})
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        """`config` replaces the embedder and further parts of Mem0's configuration; the store is always a scratch."""
+        """`config` may replace `embedder` and `llm` of Mem0's configuration. Raises ValueError for another part."""
         self._config = dict(config or {})
+        if others := sorted(self._config.keys() - {"embedder", "llm"}):
+            raise ValueError(f"a scratch memory takes embedder and llm only, not {', '.join(others)}")
 
     def search(self, writes: Sequence[Write], search: Search) -> Sequence[str]:
         """Return the texts of the hits. Raises ImportError without Mem0, and what Mem0 raises."""
@@ -60,7 +62,7 @@ def _scratch(config: Mapping[str, Any], embedding_model: str) -> Generator[Any]:
         warnings.simplefilter("ignore")
         folder = Path(name)
         os.environ["MEM0_TELEMETRY"] = "False"  # read once, on import
-        os.environ.setdefault("MEM0_DIR", str(folder / "mem0"))
+        os.environ["MEM0_DIR"] = str(folder / "mem0")
         from mem0 import Memory  # pyright: ignore[reportMissingTypeStubs]
         from mem0.utils.factory import EmbedderFactory  # pyright: ignore[reportMissingTypeStubs]
         from qdrant_client import QdrantClient

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memtrace_otel.attribution.endpoint import Message
 from memtrace_otel.attribution.evidence import Evidence
-from memtrace_otel.model import ref_kind
+from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import GEN_AI_REQUEST_MODEL, RefKind, Role
 
 _BULLET = "- "
@@ -18,26 +18,35 @@ _NO_PROMPT = "Answer the question from these memories."
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A chat request of `model` ('' when the span names none); `shown` are the memories in its messages."""
+    """A chat request of `model` ('' when the span names none); `shown` are the memories in its messages.
+
+    The last message holds `question`, and may hold memories around the question.
+    """
 
     model: str
     messages: tuple[Message, ...]
     shown: tuple[str, ...]
+    question: str = ""
 
     def with_memories(self, remove: Collection[str], add: Sequence[str]) -> Prompt:
-        """Return the request without some memories, with others in the place of the first memory."""
+        """Return the request without some memories, with others in the place of the first memory.
+
+        Question and history stay as recorded.
+        """
         messages, added = list(self.messages), not add
         for place, message in enumerate(messages):
-            text, anchor = message["content"], _first(message["content"], [*remove, *self.shown])
-            if anchor:
-                lead, start = _line_around(text, text.find(anchor))
-                rest = text[start:]
-                for memory in sorted(remove, key=len, reverse=True):
-                    rest = _without(rest, memory)
-                new: Sequence[str] = () if added else add
-                text = text[:start] + "".join(f"{lead}{memory}\n" for memory in new) + rest
-                added = True
-            messages[place] = {**message, "content": text}
+            parts = self._parts(place)
+            for part in (0, 2):
+                text = parts[part]
+                if anchor := _first(text, [*remove, *self.shown]):
+                    lead, start = _line_around(text, text.find(anchor))
+                    rest = text[start:]
+                    for memory in sorted(remove, key=len, reverse=True):
+                        rest = _without(rest, memory)
+                    new: Sequence[str] = () if added else add
+                    parts[part] = text[:start] + "".join(f"{lead}{memory}\n" for memory in new) + rest
+                    added = True
+            messages[place] = {**message, "content": "".join(parts)}
         if not added:
             at = next((i for i, message in enumerate(messages) if message["role"] == "system"), None)
             listed = "\n".join(_BULLET + memory for memory in add)
@@ -46,7 +55,19 @@ class Prompt:
             else:
                 messages[at] = {**messages[at], "content": f"{messages[at]['content']}\n{listed}"}
         shown = (*add, *(memory for memory in self.shown if memory not in remove))
-        return Prompt(self.model, tuple(messages), shown)
+        return Prompt(self.model, tuple(messages), shown, self.question)
+
+    def quotes(self, memory: str) -> bool:
+        """Return whether a message holds a memory outside of question and history."""
+        parts = map(self._parts, range(len(self.messages)))
+        return any(memory in before or memory in after for before, _, after in parts)
+
+    def _parts(self, place: int) -> list[str]:
+        """Return a message in three parts; the middle one is question or history."""
+        content = self.messages[place]["content"]
+        if self.messages[place]["role"] == "system":
+            return ["", "", content]
+        return list(content.rpartition(self.question)) if place == len(self.messages) - 1 else ["", content, ""]
 
 
 def recorded_prompt(evidence: Evidence) -> Prompt | None:
@@ -56,8 +77,7 @@ def recorded_prompt(evidence: Evidence) -> Prompt | None:
     """
     lineage, answer = evidence.lineage, evidence.answer_span
     reads = [(variable, lineage.content(variable, version)) for variable, version in lineage.reads(answer)]
-    question = next((text for variable, text in reads if variable.role == Role.QUERY and text), "")
-    question = question or evidence.failure.question
+    question = query_text(evidence, answer) or evidence.failure.question
     if not question or (evidence.results.hits and not any(hit.content for hit in evidence.results.hits)):
         return None
     messages = [{"role": "system", "content": text} for v, text in reads if v.role == Role.PROMPT and text]
@@ -67,10 +87,18 @@ def recorded_prompt(evidence: Evidence) -> Prompt | None:
             messages.append({"role": role, "content": text})
     messages.append({"role": "user", "content": question})
     shown = tuple(dict.fromkeys(hit.content for hit in evidence.results.hits if hit.content))
-    quoted = tuple(text for text in shown if any(text in message["content"] for message in messages))
-    prompt = Prompt(str(answer.attributes.get(GEN_AI_REQUEST_MODEL, "")), tuple(messages), quoted)
-    unquoted = [text for text in shown if text not in quoted]
+    queries = (query_text(evidence, span) for span in evidence.results.searches)
+    asked = min((text for text in queries if text and text in question), key=len, default=question)
+    prompt = Prompt(str(answer.attributes.get(GEN_AI_REQUEST_MODEL, "")), tuple(messages), shown, asked)
+    unquoted = [text for text in shown if not prompt.quotes(text)]
+    prompt = replace(prompt, shown=tuple(text for text in shown if text not in unquoted))
     return prompt.with_memories((), unquoted) if unquoted else prompt
+
+
+def query_text(evidence: Evidence, span: OperationSpan) -> str:
+    """Return the recorded query of a search or an answer, '' for none."""
+    reads = ((v, evidence.lineage.content(v, version)) for v, version in evidence.lineage.reads(span))
+    return next((text for v, text in reads if v.role == Role.QUERY and text), "")
 
 
 def _first(text: str, memories: Iterable[str]) -> str:
@@ -88,7 +116,7 @@ def _line_around(text: str, place: int) -> tuple[str, int]:
 
 def _without(text: str, memory: str) -> str:
     """Return a text without the line of a memory; in the middle of a line, without the memory alone."""
-    place = text.rfind(memory) if memory else -1
+    place = text.find(memory) if memory else -1
     if place < 0:
         return text
     lead, start = _line_around(text, place)

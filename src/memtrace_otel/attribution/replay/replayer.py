@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -42,7 +43,9 @@ class Replayer(Protocol):
 
 
 def load_replayer(name: str) -> Replayer:
-    """Return the object `module:name`. Raise ValueError where there is none with the protocol."""
+    """Return the object `module:name`, also of the working directory. Raise ValueError where none has the protocol."""
+    if "" not in sys.path:
+        sys.path.append("")
     module, _, attribute = name.partition(":")
     try:
         found = getattr(import_module(module), attribute)

@@ -17,13 +17,12 @@ from memtrace_otel.attribution.apply_rules import MAX_ALTERNATIVES
 from memtrace_otel.attribution.endpoint import Endpoint
 from memtrace_otel.attribution.entailment import Answer, Reader, Text
 from memtrace_otel.attribution.evidence import Evidence
-from memtrace_otel.attribution.expectation import AnswerForm, answered, same_answer
+from memtrace_otel.attribution.expectation import AnswerForm, Need, answered, same_answer
 from memtrace_otel.attribution.lineage import lineage_of
-from memtrace_otel.attribution.replay.prompt import Prompt, recorded_prompt
+from memtrace_otel.attribution.replay.prompt import Prompt, query_text, recorded_prompt
 from memtrace_otel.attribution.replay.repair import (
     MEMORY_TYPES,
     Repair,
-    best_texts,
     recorded_writes,
     repair,
     told_texts,
@@ -101,7 +100,7 @@ class Verifier:
         has_scratch = bool(case.search and case.replayer)
         most = (_LEAST_CALLS + 1 + causes * (_CALLS_PER_CAUSE + has_scratch)) * (2 if self._reader else 1)
         size = sum(len(message["content"]) for message in case.prompt.messages) // _CHARACTERS_PER_TOKEN
-        texts = len(recorded_writes(case.evidence)) if has_scratch else 0
+        texts = causes * len(recorded_writes(case.evidence)) if has_scratch else 0
         return Cost(_LEAST_CALLS, most, most * (size + 1), texts)
 
     def _verified(self, case: _Case, verdict: Verdict) -> Verdict:
@@ -111,8 +110,8 @@ class Verifier:
             return replace(verdict, replay=Replay(NOT_REPRODUCIBLE, reason, again))
         first = case.replay(verdict)
         if first.outcome == REFUTED:
-            with suppress(NotReplayableError):
-                for other in _others(case, verdict):
+            for other in _others(case, verdict):
+                with suppress(NotReplayableError):
                     replay = case.replay(other)
                     if replay.outcome == VERIFIED:
                         reason = f"{replay.reason}; {verdict.failure_type} was refuted"
@@ -133,6 +132,7 @@ class _Case:
     ) -> None:
         self.evidence = evidence = Evidence(lineage_of(graph), verdict.failure)
         self._endpoint, self._reader = endpoint, reader
+        self._hint = "" if reader else ": another --method than rules compares by meaning"
         if evidence.wish.form is AnswerForm.MISSING:
             trace = verdict.failure.trace_id
             raise NotReplayableError(
@@ -201,7 +201,8 @@ class _Case:
         prompt = self.prompt.with_memories((), missing) if missing else self.prompt
         if self.is_right(answer := self.ask(prompt)):
             return self._told(REFUTED, "the answer is right as soon as the context holds the fact", prompt, answer)
-        self._check_comparison()
+        if not (self._can_answer() or self._has_fact(prompt.shown)):
+            raise NotReplayableError(f"no text of the context has the words of the expected answer{self._hint}")
         return self._told(VERIFIED, "the answer stays wrong with the fact in the context", prompt, answer)
 
     def _rebuilt(self, fix: Repair) -> Replay | None:
@@ -223,29 +224,35 @@ class _Case:
     def _flips(self, prompt: Prompt, how: str) -> Replay:
         if self.is_right(answer := self.ask(prompt)):
             return self._told(VERIFIED, f"the answer is right {how}", prompt, answer)
-        self._check_comparison()
-        also = "" if self._oracle else "; with the source messages alone in the context, too"
-        return self._told(REFUTED, f"the answer stays wrong {how}{also}", prompt, answer)
+        if not self._can_answer():
+            raise NotReplayableError(f"the answer is wrong with the source messages alone, too{self._hint}")
+        return self._told(REFUTED, f"the answer stays wrong {how}", prompt, answer)
 
     def _told(self, outcome: ReplayOutcome, reason: str, prompt: Prompt, answer: str) -> Replay:
         before, now = self.prompt.shown, prompt.shown
         removed = tuple(text for text in before if text not in now)
         return Replay(outcome, reason, answer, removed=removed, added=tuple(text for text in now if text not in before))
 
-    def _check_comparison(self) -> None:
-        """Raise NotReplayableError where words cannot tell a right answer: not even the source holds the words."""
+    def _can_answer(self) -> bool:
+        """Return whether the answer is right with the source messages alone in the context."""
         if self._oracle is None:
-            told = told_texts(self.evidence)
-            answer = self.ask(self.prompt.with_memories(self.prompt.shown, told)) if told else ""
-            self._oracle = self.is_right(answer)
-        if self._oracle or self._reader is not None or self.evidence.wish.form is AnswerForm.ABSTAIN:
-            return
-        needs = self.evidence.wish.needs
-        told = self._holds("\n".join((*told_texts(self.evidence), *best_texts(self.evidence))))
-        if not any(need.periods for need in needs) and not any(told):
-            raise NotReplayableError(
-                "no text has the words of the expected answer: another --method than rules compares by meaning"
-            )
+            told = () if self.evidence.wish.form is AnswerForm.ABSTAIN else told_texts(self.evidence)
+            self._oracle = self.is_right(self.ask(self.prompt.with_memories(self.prompt.shown, told)))
+        return self._oracle
+
+    def _has_fact(self, texts: Sequence[str]) -> bool:
+        """Return whether some texts hold a piece of the expected answer. A reader decides by meaning, but not dates."""
+        wish = self.evidence.wish
+        if wish.form is AnswerForm.ABSTAIN or (self._reader and not any(need.periods for need in wish.needs)):
+            return True
+        return any(self._says(text, need) for text in texts for need in wish.needs)
+
+    def _says(self, text: str, need: Need) -> bool:
+        """Return whether a recorded text carries a piece of the expected answer, relative to the days of the text."""
+        evidence = self.evidence
+        versions = (*(s.message for s in evidence.messages), *(v for history in evidence.records for v in history))
+        days = {item.day for item in (*versions, *evidence.results.hits) if item.content == text}
+        return any(evidence.compare.supports(text, need, day) for day in days or {None})
 
 
 def _others(case: _Case, verdict: Verdict) -> Sequence[Verdict]:
@@ -284,8 +291,8 @@ def _search(evidence: Evidence, span: OperationSpan) -> Search:
     models = (str(one.attributes.get(GEN_AI_REQUEST_MODEL, "")) for one in inside if one.kind == OpKind.INDEX)
     limit, threshold = (span.attributes.get(name) for name in (GEN_AI_RETRIEVAL_TOP_K, RETRIEVAL_THRESHOLD))
     return Search(
-        evidence.failure.question,
+        query_text(evidence, span) or evidence.failure.question,
         limit if isinstance(limit, int) else _HITS,
-        threshold if isinstance(threshold, float) else None,
+        float(threshold) if isinstance(threshold, (int, float)) else None,
         next(filter(None, models), ""),
     )
