@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memtrace_otel.bench.generate import BenchError
+from memtrace_otel.bench.run import RESULTS
 from memtrace_otel.bench.score import BY, Outcome, read_results
 
 FIGURES: Mapping[str, Callable[[Outcome], bool]] = {
@@ -35,6 +36,8 @@ def compare(a: Path, b: Path) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, list[Outcome]]:
     if path.is_dir():
         return read_results(path)
+    if path.parent.name != RESULTS:
+        raise BenchError(f"{path} is no file of results: these are in the folder {RESULTS} of a directory of cases")
     found = read_results(path.parent.parent, only=path.stem)
     return {path.stem: found[path.stem]}
 

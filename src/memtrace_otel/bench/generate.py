@@ -250,8 +250,10 @@ def _claim(plan: Plan, directory: Path) -> None:
     path = directory / MANIFEST
     wanted = {"format": FORMAT, "memtrace_otel": __version__, "python": platform.python_version()}
     wanted |= json.loads(json.dumps(asdict(plan)))
+    if plan.stories != TEMPLATES:
+        wanted["stories_sha256"] = hashlib.sha256(Path(plan.stories).read_bytes()).hexdigest()
     if path.exists():
-        earlier = json.loads(path.read_text("utf-8"))
+        earlier = read_json(path)
         other = [
             name for name, value in wanted.items() if name not in ("cases", "python") and earlier.get(name) != value
         ]
@@ -264,7 +266,7 @@ def _claim(plan: Plan, directory: Path) -> None:
         (directory / name).mkdir(parents=True, exist_ok=True)
         for part in (directory / name).glob(".*"):  # of a call that was killed
             part.unlink()
-    _write(path, (json.dumps(wanted, indent=1) + "\n").encode())
+    write_file(path, (json.dumps(wanted, indent=1) + "\n").encode())
 
 
 def _chunks(numbers: Sequence[int]) -> Iterator[list[int]]:
@@ -281,17 +283,25 @@ def _write_cases(plan: Plan, directory: Path, numbers: Sequence[int]) -> int:
 
 def write_case(directory: Path, case: Case) -> None:
     """Write the spans of a case, then its truth."""
-    _write(directory / SPANS / f"{case.id}.pb.gz", gzip.compress(case.request, 1, mtime=0))
-    _write(
+    write_file(directory / SPANS / f"{case.id}.pb.gz", gzip.compress(case.request, 1, mtime=0))
+    write_file(
         directory / TRUTH / f"{case.id}.json", (json.dumps(case.truth, ensure_ascii=False, indent=1) + "\n").encode()
     )
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes) -> None:
     """Write a file so that it is never there in part."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_bytes(content)
     part.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file. Raises BenchError for a damaged file."""
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise BenchError(f"{path} is damaged: {error}") from None
 
 
 def read_truths(directory: Path) -> list[dict[str, Any]]:
@@ -300,7 +310,7 @@ def read_truths(directory: Path) -> list[dict[str, Any]]:
     Raises BenchError for another directory, InputError for annotations that cannot be read.
     """
     if (directory / MANIFEST).exists():
-        truths = [json.loads(path.read_text("utf-8")) for path in (directory / TRUTH).glob("[!.]*.json")]
+        truths = [read_json(path) for path in (directory / TRUTH).glob("[!.]*.json")]
         return sorted(truths, key=lambda truth: truth["number"])
     if not (truths := read_annotations(directory)):
         raise BenchError(f"{directory} holds neither generated cases nor annotated MemTraceBench files")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +17,7 @@ from memtrace_otel.attribution import attribute_trace
 from memtrace_otel.attribution.entailment import Reader
 from memtrace_otel.attribution.model_reader import ModelReader
 from memtrace_otel.bench.baselines import first_loss
-from memtrace_otel.bench.generate import case_files
+from memtrace_otel.bench.generate import case_files, write_file
 from memtrace_otel.graph import build_graph
 from memtrace_otel.graph.smartcomment import to_spans
 from memtrace_otel.model import OperationSpan, Variable, Verdict, make_origin
@@ -93,15 +94,26 @@ def run(directory: Path, mode: Mode, *, processes: int | None = None, progress: 
             progress(len(found), len(paths))
     else:
         with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-            for done in as_completed([pool.submit(_attribute, chunk, mode) for chunk in chunks]):
-                found += done.result()
-                progress(len(found), len(paths))
+            futures = [pool.submit(_attribute, chunk, mode) for chunk in chunks]
+            try:
+                for done in as_completed(futures):
+                    found += done.result()
+                    progress(len(found), len(paths))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
     found.sort(key=lambda result: str(result["file"]))
     path = directory / RESULTS / f"{mode.name}.jsonl"
     path.parent.mkdir(exist_ok=True)
     lines = [json.dumps({"mode": asdict(mode)}), *(json.dumps(result, ensure_ascii=False) for result in found)]
-    path.write_text("\n".join(lines) + "\n", "utf-8")
+    write_file(path, ("\n".join(lines) + "\n").encode())
     return path
+
+
+def model_problems(path: Path) -> Counter[str]:
+    """Return why the model did not answer, with the number of verdicts of a file of results."""
+    results = (json.loads(line) for line in path.read_bytes().splitlines()[1:])
+    return Counter(said["model_problem"] for result in results for said in result["verdicts"] if said["model_problem"])
 
 
 def read_mode(directory: Path, name: str) -> Mode:

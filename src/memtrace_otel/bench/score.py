@@ -126,7 +126,10 @@ def read_results(directory: Path, only: str = "*") -> dict[str, list[Outcome]]:
     files = {truth["file"] for truth in truths}
     found: dict[str, list[Outcome]] = {}
     for path in sorted((directory / RESULTS).glob(f"{only}.jsonl")):
-        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()[1:]]
+        try:
+            lines = [json.loads(line) for line in path.read_bytes().splitlines()[1:]]
+        except ValueError as error:
+            raise BenchError(f"{path} is damaged, `memtrace-otel bench run` again: {error}") from None
         results = {line["file"]: line for line in lines}
         if files - set(results):
             raise BenchError(f"{path} is not of these {len(truths)} cases: `memtrace-otel bench run` again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rich.table import Table
 from memtrace_otel.cli.errors import clear_errors, fail
 from memtrace_otel.cli.options import examples, model_reader
 from memtrace_otel.cli.output import print_table, progress_bar
-from memtrace_otel.model.printable import printable_json
+from memtrace_otel.model.printable import one_line, printable_json
 
 _directory = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _as_json = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
@@ -136,7 +137,7 @@ def generate(
 def run(directory: Path, method: str, evidence: str, expected: str, content: str, processes: int | None) -> None:
     """Attribute the failed answers of DIRECTORY in one mode; the results go to `results/` there."""
     from memtrace_otel.bench.generate import BenchError
-    from memtrace_otel.bench.run import Mode, run
+    from memtrace_otel.bench.run import Mode, model_problems, run
 
     if method != "rules":
         model_reader()  # reports a model without a name before the work
@@ -146,12 +147,28 @@ def run(directory: Path, method: str, evidence: str, expected: str, content: str
             path = run(directory, mode, processes=processes, progress=progress)
     except BenchError as error:
         fail(str(error))
+    for problem, count in model_problems(path).most_common():
+        click.echo(f"{count} verdicts of the rules alone: {one_line(problem)}", err=True)
     click.echo(f"verdicts in {path}")
+
+
+_PAGE = re.compile(rb'content="memtrace-otel [^"]*">\s*<title>Benchmark ')
+"""Start of a page of `bench score`."""
+
+
+def _own_page(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a file that `bench score` did not write, and a folder that does not exist. A click callback."""
+    if path and not path.parent.is_dir():
+        raise click.BadParameter(f"{path.parent} is no directory")
+    if path and path.exists() and not _PAGE.search(path.read_bytes()[:4096]):
+        raise click.BadParameter(f"{path} is no page of `bench score` and would be lost; name another file")
+    return path
 
 
 @bench.command(epilog=examples("memtrace-otel bench score bench --html bench.html"))
 @_directory
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page, with reports beside it.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), callback=_own_page,
+              help="Write a page, with reports beside it.")  # fmt: skip
 @_as_json
 @clear_errors
 def score(directory: Path, html: Path | None, as_json: bool) -> None:

@@ -29,7 +29,7 @@ def print_table(*tables: RenderableType) -> None:
 
     In files and pipes every table fits, unless COLUMNS gives a width.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)  # cells hold texts of traces
     endless = console.options.update(max_width=_UNBOUNDED)
     widths = [Measurement.get(console, endless, table).maximum for table in tables]
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:

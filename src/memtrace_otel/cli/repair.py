@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memtrace_otel.repair.plan import Plan
 
 
-@click.group()
+@click.group(epilog=examples("memtrace-otel repair plan", "memtrace-otel repair optimize repair.toml"))
 def repair() -> None:
     """Find out what to change in a memory system, and test changes."""
 
@@ -57,7 +57,8 @@ def plan(database: Path, source: str, since: int | None, form: str | None) -> No
             with SqliteStore.open(database, create=False) as store:
                 found = plan_of_store(store, since or 0, progress=progress)
     if not found["answers"]["hits"]:
-        fail(f"no failing answer in {source or database}", NOTHING_FOUND)
+        period = " in this period" * (since is not None)
+        fail(f"no failing answer in {source or database}{period}", NOTHING_FOUND)
     if form == "json":
         click.echo(printable_json(found))
     elif form == "markdown":
@@ -194,7 +195,7 @@ def apply(run: Path, to: str, yes: bool) -> None:
         click.echo("\n".join(assignments(texts)))
 
 
-@repair.command()
+@repair.command(epilog=examples("memtrace-otel repair revert repair-run"))
 @_run
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @clear_errors

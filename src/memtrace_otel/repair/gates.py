@@ -10,7 +10,6 @@ from statistics import mean
 from typing import Any, NamedTuple, cast
 
 from memtrace_otel.attribution.text import script, terms, words
-from memtrace_otel.attribution.vocabulary import STOP_WORDS
 from memtrace_otel.repair.running import Outcome
 from memtrace_otel.repair.subjects import Case
 
@@ -19,6 +18,9 @@ _KEY = re.compile(r'"(\w+)"\s*:')
 _JSON = re.compile(r"\bjson\b", re.IGNORECASE)
 _QUOTED_WORDS = 6
 """Words of a question in a row that make a prompt remember the question."""
+_WORDS = """the a of to and or from with for on by as at is are be that this these those it its not no if when which
+what who has have do does you your they their them each every any all only"""  # function words that are no German words
+_ENGLISH_WORDS = frozenset(_WORDS.split())
 _ENGLISH, _FOREIGN = 0.2, 0.1
 """Share of English function words from which a text is English, and below which a text is not."""
 
@@ -107,7 +109,7 @@ def _lost_form(used: str, new: str) -> str:
 
 def _english(text: str) -> float:
     found = re.findall(r"[^\W\d_]+", text.lower())
-    return sum(word in STOP_WORDS for word in found) / max(1, len(found))
+    return sum(word in _ENGLISH_WORDS for word in found) / max(1, len(found))
 
 
 def _remembers(new: str, used: str, case: Case) -> bool:

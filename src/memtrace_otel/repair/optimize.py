@@ -8,6 +8,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
 from math import sqrt
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,7 @@ from memtrace_otel.repair.running import Judge, Runner, is_right
 from memtrace_otel.repair.subjects import Case, RepairError, load_object, load_subject, read_cases, split
 from memtrace_otel.report import write_private
 
-RESULT = "repair.json"
+RESULT, CONFIG = "repair.json", "config.json"
 _Z = 1.959964
 Progress = Callable[[int, int], None]
 Result = dict[str, Any]
@@ -72,13 +73,15 @@ def read_config(path: Path) -> Config:
 def optimize(config: Config, directory: Path, *, progress: Progress = lambda done, total: None) -> Result:
     """Search, test and return the result; it is written to `repair.json` in the directory.
 
-    A run that was stopped goes on. A finished run is not repeated: the test split is seen once.
+    A run that was stopped goes on. A finished run is not repeated: the test split is seen once. Raises RepairError
+    when the directory holds the run of another configuration or of other questions.
     """
     from memtrace_otel.repair.adapter import reflecting_model
 
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # outcomes and texts hold contents
+    _claim(config, directory)
     if (directory / RESULT).exists():
         return read_result(directory)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # outcomes and texts hold contents
     subject = load_subject(config.subject, config.options)
     judge = cast("Judge", load_object(config.judge)) if config.judge else is_right
     name = config.model or settings.MODEL.read()
@@ -109,6 +112,22 @@ def optimize(config: Config, directory: Path, *, progress: Progress = lambda don
         _compare(result["attribution"], result["ablation"])
     write_private(directory / RESULT, json.dumps(result, ensure_ascii=False, indent=1))
     return result
+
+
+def _claim(config: Config, directory: Path) -> None:
+    """Note the configuration and a digest of the questions; of an earlier run, both must be the same."""
+    path = directory / CONFIG
+    said = asdict(config) | {"cases": sha256(config.cases.read_bytes()).hexdigest()}
+    wanted = json.loads(json.dumps(said, default=str))
+    if not path.exists():
+        write_private(path, json.dumps(wanted, ensure_ascii=False, indent=1))
+        return
+    try:
+        earlier = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise RepairError(f"{path} is damaged: {error}") from error
+    if other := [name for name, value in wanted.items() if earlier.get(name) != value]:
+        raise RepairError(f"{directory} holds a run with another {', '.join(other)}; give another directory")
 
 
 def read_result(directory: Path) -> Result:

@@ -14,6 +14,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import httpx
+import openai
 import wrapt
 from openai.resources.chat.completions import Completions
 from opentelemetry import trace
@@ -39,13 +41,23 @@ from memtrace_otel.model.printable import one_line
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.repair.components import component_of
-from memtrace_otel.repair.subjects import Case, Subject, Texts, component_text
+from memtrace_otel.repair.subjects import Case, RepairError, Subject, Texts, component_text
 from memtrace_otel.semconv import FailureType
 
 Judge = Callable[[str, str, str], bool]
 """Says whether an answer is right: question, expected answer, given answer."""
 _ERROR = "error"
 """Type of an outcome without an answer: the candidate broke the subject."""
+_OUTAGES = (
+    ConnectionError,
+    TimeoutError,
+    httpx.TransportError,
+    openai.APIConnectionError,
+    openai.AuthenticationError,
+    openai.InternalServerError,
+    openai.RateLimitError,
+)
+"""Errors of an endpoint: these say nothing of a candidate."""
 _PROGRESS: Mapping[str, float] = {
     FailureType.UPDATE: 0.1,
     FailureType.DELETION: 0.1,
@@ -95,7 +107,11 @@ class Runner:
         self.spent = Outcome("", False)
         self.runs = 0
         self._known: dict[str, Outcome] = {}
-        for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        content = path.read_bytes() if path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:  # a run that was killed leaves half a line
+            path.write_bytes(whole)
+        for line in whole.splitlines():
             key, outcome = json.loads(line)
             self._remember(key, Outcome(**outcome))
 
@@ -109,7 +125,10 @@ class Runner:
         )  # fmt: skip
 
     def run(self, candidate: Texts, case: Case) -> Outcome:
-        """Return the outcome of a candidate on a case; the subject runs once for both."""
+        """Return the outcome of a candidate on a case; the subject runs once for both.
+
+        Raises RepairError when an endpoint does not answer; then nothing is remembered.
+        """
         key = sha256(json.dumps([dict(sorted(candidate.items())), case.id, case.question]).encode()).hexdigest()
         if key not in self._known:
             outcome = self._run(candidate, case)
@@ -120,20 +139,26 @@ class Runner:
 
     def _run(self, candidate: Texts, case: Case) -> Outcome:
         started = time.monotonic()
+        error: Exception | None = None
+        answer, right = "", False
         with captured() as (tracer, spans), counted() as usage:
             try:
                 with tracer.start_as_current_span("memtrace.repair"):
                     answer = self._subject.run(candidate, case)
                     right = self._judge(case.question, case.expected, answer)
                     feedback("pass" if right else "fail", expected=case.expected, tracer=tracer)
-            except Exception as error:  # a candidate that breaks the subject is a wrong answer, and no end of the run
-                return Outcome("", False, _ERROR, feedback={"error": f"{type(error).__name__}: {error}"[:500]})
+            except _OUTAGES as outage:
+                raise RepairError(f"an endpoint does not answer: {type(outage).__name__}: {outage}"[:500]) from outage
+            except Exception as broken:  # a candidate that breaks the subject is a wrong answer, and no end of the run
+                error = broken
             found = spans()
         costs: dict[str, Any] = {
             "tokens": sum(usage),
             "calls": len(usage),
             "seconds": round(time.monotonic() - started, 3),
         }
+        if error is not None:
+            return Outcome("", False, _ERROR, feedback={"error": f"{type(error).__name__}: {error}"[:500]}, **costs)
         if right:
             return Outcome(answer, True, **costs)
         graph = build_graph(found)

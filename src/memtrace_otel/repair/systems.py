@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cache, cached_property
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from openai import OpenAI
 
 from memtrace_otel.capture import operation, scope_id, variable_ref
 from memtrace_otel.repair.components import Component
-from memtrace_otel.repair.subjects import RETRIEVAL, Case, Texts
+from memtrace_otel.repair.subjects import RETRIEVAL, Case, RepairError, Texts
 from memtrace_otel.semconv import GEN_AI_RETRIEVAL_TOP_K, RETRIEVAL_THRESHOLD
 
 MEMORIES = "{memories}"
@@ -57,8 +60,19 @@ class _Answering:
         return done.choices[0].message.content or ""
 
 
+@cache
+def _isolate() -> None:
+    """Give Mem0 a folder that ends with the program, and no telemetry. Mem0 reads both once, on import."""
+    home = tempfile.mkdtemp(prefix="memtrace-mem0-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    os.environ.update({"MEM0_TELEMETRY": "False", "MEM0_DIR": home})
+
+
 class Mem0(_Answering):
-    """Mem0 2.x on an embedded Qdrant. `extraction` are its custom instructions; `config` is merged into its own."""
+    """Mem0 2.x on an embedded Qdrant. `extraction` are its custom instructions.
+
+    `config` may replace `llm` and `embedder`; every store is a scratch. Raises RepairError for another key.
+    """
 
     def __init__(
         self,
@@ -71,7 +85,10 @@ class Mem0(_Answering):
         dimensions: int = 1536,
         config: Mapping[str, Any] | None = None,
     ) -> None:
+        _isolate()
         super().__init__(model, answer, k, threshold, embedder)
+        if other := set(config or {}) - {"llm", "embedder"}:
+            raise RepairError(f"config holds llm and embedder alone, not {', '.join(sorted(other))}")
         self._texts = {str(Component.EXTRACTION): extraction, **self._texts}
         self._dimensions, self._config = dimensions, config or {}
 
@@ -113,6 +130,7 @@ class Mem0V1(Mem0):
     """Mem0 1.x: extraction and update have whole prompts, by default those of Mem0."""
 
     def __init__(self, model: str, extraction: str = "", update: str = "", **options: Any) -> None:
+        _isolate()
         from mem0.configs import prompts  # pyright: ignore[reportMissingTypeStubs]
 
         super().__init__(model, extraction or prompts.USER_MEMORY_EXTRACTION_PROMPT, **options)

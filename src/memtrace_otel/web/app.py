@@ -181,6 +181,8 @@ class Pages:
     def feedback(self, ask: Ask) -> Response:
         """Judge the answer: the form of a failure's page."""
         answer = _answer_named(ask, post=True)
+        if not self._store.has_operation(answer):
+            raise NotThereError("The database holds no such answer.")
         request = encode_feedback(
             answer[:32],
             label=ask.get("label"),

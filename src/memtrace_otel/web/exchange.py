@@ -14,7 +14,6 @@ from memtrace_otel.model import OperationSpan, Review, StoredVerdict, is_origin,
 from memtrace_otel.semconv import SMARTCOMMENT_OP_ID, SMARTCOMMENT_QUERY_ID
 from memtrace_otel.web.store import PageStore
 
-FORMS = ("jsonl", "csv", "label-studio", "memtracebench", "openinference")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _BENCHMARK = {str(kind): name for name, kind in TYPES.items() if name != "JudgeError"}
 
@@ -36,7 +35,7 @@ def failures_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
 
 # --- reviews: export ---------------------------------------------------------------------------------------------
 def export_reviews(store: PageStore, form: str) -> str:
-    """Return the finished reviews in one of `FORMS`. Raises SourceError."""
+    """Return the finished reviews in a form of `review export --format`. Raises SourceError."""
     reviews = store.reviews()
     if form == "csv":
         return _csv([review.json() | {"evidence": " ".join(review.evidence)} for review in reviews])
@@ -152,9 +151,9 @@ def import_reviews(store: PageStore, path: Path, annotator: str) -> int:
     for place, review in _read(path, annotator):
         try:
             made = review()
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration) as error:
             raise ExchangeError(f"{path}, {place}: {error}") from None
-        for operation in filter(None, (made.operation, made.second_operation)):
+        for operation in filter(None, (made.answer, made.operation, made.second_operation, *made.evidence)):
             if not store.has_operation(operation):
                 raise ExchangeError(f"{path}, {place}: the database has no operation {operation}")
         found.append(made)
@@ -166,7 +165,10 @@ def _read(path: Path, annotator: str) -> Iterator[tuple[str, Callable[[], Review
     if path.name.endswith(".gz"):
         yield from _benchmark(path, annotator)
         return
-    text = path.read_text("utf-8-sig")
+    try:
+        text = path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ExchangeError(f"{path}: {error}") from None
     if text.lstrip().startswith("{"):
         lines = [line for line in text.splitlines() if line.strip()]
         if "label" not in lines[0]:
@@ -194,7 +196,11 @@ def _label_studio(text: str, annotator: str) -> Iterator[tuple[str, Callable[[],
     except ValueError as error:
         raise ExchangeError(f"no JSON: {error}") from None
     for number, task in enumerate(tasks, 1):
-        for annotation in task.get("annotations", ()):
+        try:
+            annotations = list(task.get("annotations", ()))
+        except (AttributeError, TypeError):
+            raise ExchangeError(f"task {number} is no Label Studio task") from None
+        for annotation in annotations:
             yield f"task {number}", lambda task=task, annotation=annotation: _of_task(task, annotation, annotator)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from math import isclose
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,30 @@ def test_the_page_holds_everything_and_links_reports_on_wrong_verdicts(directory
     assert "src=" not in page
     reports = list((tmp_path / "page-reports").iterdir())
     assert all(f'href="page-reports/{report.name}"' in page for report in reports)
+
+
+def test_a_file_of_something_else_is_no_page(directory: Path, tmp_path: Path) -> None:
+    page = tmp_path / "precious.html"
+    page.write_text("mine")
+    for path, message in ((page, "would be lost"), (tmp_path / "nodir" / "x.html", "no directory")):
+        result = CliRunner().invoke(main, ["bench", "score", str(directory), "--html", str(path)])
+        assert (result.exit_code, message in result.stderr) == (2, True)
+    assert page.read_text() == "mine"
+    page.unlink()
+    for _ in range(2):  # its own page is replaced
+        done("score", str(directory), "--html", str(page))
+
+
+def test_damaged_files_are_named(directory: Path, tmp_path: Path) -> None:
+    whole = shutil.copytree(directory, tmp_path / "cases")
+    damaged = (next((whole / "results").iterdir()), next((whole / "truth").iterdir()))
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:-20])
+        result = CliRunner().invoke(main, ["bench", "score", str(whole)])
+        assert (result.exit_code, f"{path.name} is damaged" in result.stderr) == (2, True), result.output
+        shutil.copy(directory / path.relative_to(whole), path)
+    result = CliRunner().invoke(main, ["bench", "compare", str(whole / "manifest.json"), str(whole)])
+    assert "is no file of results" in result.stderr
 
 
 def test_a_mode_withholds_what_it_names(directory: Path) -> None:

@@ -11,6 +11,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
+import openai
 import pytest
 from click.testing import CliRunner
 
@@ -20,8 +22,9 @@ from memtrace_otel.model import Failure, OperationSpan, Verdict
 from memtrace_otel.repair import plan
 from memtrace_otel.repair.gates import Gates
 from memtrace_otel.repair.optimize import Result, difference, optimize, read_config
-from memtrace_otel.repair.running import Outcome, is_right
+from memtrace_otel.repair.running import Outcome, Runner, is_right
 from memtrace_otel.repair.subjects import Case, RepairError, split
+from memtrace_otel.repair.systems import Mem0
 from memtrace_otel.semconv import FailureType
 from memtrace_otel.sources import SqliteStore
 from tests.unit.repair.simulator import PromptModel, Rewrite, conversations
@@ -286,6 +289,72 @@ def refuse(text: str, new: str) -> str:
 def test_a_loop_that_cannot_work_ends_with_the_reason(loop: Loop, broken: Mapping[str, Any], message: str) -> None:
     with pytest.raises(RepairError, match=message):
         loop(*DEFECTS["answers are vague"], **broken)
+
+
+class Failing:
+    """A subject that fails once, and then answers right."""
+
+    def __init__(self, error: Exception) -> None:
+        self._errors = [error]
+
+    def components(self) -> dict[str, str]:
+        return {"answering prompt": "x"}
+
+    def run(self, candidate: Mapping[str, str], case: Case) -> str:
+        time.sleep(0.002)
+        if self._errors:
+            raise self._errors.pop()
+        return case.expected
+
+
+REQUEST = httpx.Request("POST", "http://localhost")
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionError("down"), httpx.ConnectError("down"), openai.APIConnectionError(request=REQUEST)]
+)
+def test_an_outage_is_no_outcome(error: Exception, tmp_path: Path) -> None:
+    case, path = TRAINED, tmp_path / "outcomes.jsonl"
+    runner = Runner(Failing(error), is_right, path)
+    with pytest.raises(RepairError, match="an endpoint does not answer"):
+        runner.run({}, case)
+    assert not path.exists()
+    assert runner.run({}, case).right
+
+
+def test_a_candidate_that_breaks_the_subject_is_an_outcome_with_costs(tmp_path: Path) -> None:
+    outcome = Runner(Failing(KeyError("k")), is_right, tmp_path / "outcomes.jsonl").run({}, TRAINED)
+    assert (outcome.failure_type, outcome.seconds > 0) == ("error", True)
+
+
+def test_half_a_line_of_a_killed_run_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    Runner(Failing(KeyError("k")), is_right, path).run({}, TRAINED)
+    before = path.read_bytes()
+    path.write_bytes(before + b'["half", {"answer')
+    Runner(Failing(KeyError("k")), is_right, path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("changed", ["options", "judge", "cases"])
+def test_a_run_of_another_configuration_is_refused(tmp_path: Path, loop: Loop, changed: str) -> None:
+    subject, options, kinds = DEFECTS["answers are vague"]
+    loop(subject, options, kinds, poison=lambda text, new: text, evaluations=16)
+    other = {"judge": f"{__name__}:judge"} if changed == "judge" else {}
+    with pytest.raises(RepairError, match=f"another {changed};"):
+        loop(
+            subject,
+            {**options, "answer": EXACT} if changed == "options" else options,
+            ("names",) if changed == "cases" else kinds,
+            evaluations=16,
+            **other,
+        )
+
+
+@pytest.mark.parametrize("key", ["vector_store", "graph_store", "history_db_path"])
+def test_no_option_of_mem0_replaces_a_scratch_store(key: str) -> None:
+    with pytest.raises(RepairError, match=key):
+        Mem0("m", config={key: {}})
 
 
 def test_no_conversation_is_in_two_parts() -> None:

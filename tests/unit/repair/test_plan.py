@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.table import Table
 
 from memtrace_otel.attribution import attribute_trace
 from memtrace_otel.bench.generate import Plan, case_files, generate, read_truths
 from memtrace_otel.bench.run import read_spans
 from memtrace_otel.cli import main
+from memtrace_otel.cli.output import print_table
 from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.repair.components import Component, Information, component_of, information_of
@@ -132,6 +134,17 @@ def test_the_texts_of_a_trace_are_inert_in_markdown(pointed: list[Pointed]) -> N
     assert not re.search(r"(?<!\\)(?:<|!\[)", page)
 
 
+@pytest.mark.parametrize("question", ["What is [/b] this?", "[bold]Which[/bold] :smile:?"])
+def test_the_texts_of_a_trace_are_inert_in_a_table(
+    pointed: list[Pointed], question: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = next(one for one in pointed if one.component)
+    failure = replace(one.verdict.failure, question=question)
+    found = make_plan([replace(one, verdict=replace(one.verdict, failure=failure))])
+    print_table(*(Table(pattern["examples"][0]["question"], title=question) for pattern in found["patterns"]))
+    assert capsys.readouterr().out.count(question) == 2
+
+
 def test_the_command_counts_what_was_planted_and_writes_nothing(cases: Path, tmp_path: Path) -> None:
     database = tmp_path / "run.db"
 
@@ -172,3 +185,4 @@ def test_a_period_without_failures_finds_nothing(cases: Path, tmp_path: Path) ->
     result = CliRunner().invoke(main, ["repair", "plan", "--since", "1h", "--db", database])
     assert result.exit_code == 1
     assert "no failing answer" in result.stderr
+    assert "in this period" in result.stderr

@@ -143,6 +143,12 @@ def test_feedback_becomes_a_judgement(store: PageStore, client: TestClient) -> N
     assert any(span.name == "memtrace.judge" and span.system for span in store.trace(answer[:32]))
 
 
+@pytest.mark.parametrize("answer", ["x", f"{1:032x}-{1:016x}"])
+def test_feedback_on_an_unknown_answer_stores_nothing(store: PageStore, client: TestClient, answer: str) -> None:
+    assert client.post(f"/failure/{answer}/feedback", data={"label": "pass"}).status_code == 404
+    assert store.trace(f"{1:032x}") == []
+
+
 @pytest.mark.parametrize(
     "path", ["/failure/x", f"/failure/{'0' * 32}-{'0' * 16}", "/memory/none", "/nothing", "/static/../x"]
 )

@@ -166,6 +166,14 @@ def test_an_export_can_be_imported(store: PageStore, tmp_path: Path, form: str) 
     assert kept == [(r.answer, r.annotator, r.label, r.operation, r.note, r.corrected, r.seconds) for r in saved]
 
 
+def test_a_review_of_evidence_that_is_not_stored_is_refused(store: PageStore, tmp_path: Path) -> None:
+    file = tmp_path / "reviews"
+    file.write_text(json.dumps(review(judged(store), "ada", "update", evidence=(f"{2:032x}-{1:016x}",)).json()))
+    with pytest.raises(ExchangeError, match="no operation"):
+        import_reviews(store, file, "nobody")
+    assert store.reviews() == []
+
+
 def test_other_tools_get_what_they_read(store: PageStore) -> None:
     answer = judged(store)
     store.save_reviews([review(answer, "ada", "deletion")])
@@ -182,15 +190,19 @@ def test_other_tools_get_what_they_read(store: PageStore) -> None:
     [
         '{"answer": "x", "annotator": "a", "label": "update"}\n',
         json.dumps(Review(f"{1:032x}-{1:016x}", "a", "update", operation=f"{2:032x}-{1:016x}").json()),
+        json.dumps(Review(f"{1:032x}-{1:016x}", "a", "update").json()),
         "[1]",
+        '[{"annotations": 5}]',
+        '[{"annotations": [{"result": [{"from_name": "type", "value": 5}]}]}]',
         "answer,label\nx,y\n",
+        "\udcff",
     ],
 )
 def test_a_wrong_file_changes_nothing(store: PageStore, tmp_path: Path, text: str) -> None:
     good = json.dumps(review(judged(store), "ada", "update").json())
     file = tmp_path / "reviews"
-    file.write_text(f"{good}\n{text}" if text.startswith("{") else text)
-    with pytest.raises((ExchangeError, AttributeError)):
+    file.write_text(f"{good}\n{text}" if text.startswith("{") else text, errors="surrogateescape")
+    with pytest.raises(ExchangeError):
         import_reviews(store, file, "nobody")
     assert store.reviews() == []
 
