@@ -113,7 +113,7 @@ def test_a_damaged_page_makes_the_background_work_wait(start: Start, tmp_path: P
     server = start()
     assert server.post("/v1/traces", encode_request([contract_span(999, 999, 999)]))[0] == 200
     server.until(lambda: health(server) == (503, "damaged"))
-    assert [server.restarts(process) for process in Process] == [0, 0]
+    assert not any(server.restarts(process) for process in Process)
     server.terminate()
     assert "background work waits" in server.errors()
 
