@@ -99,7 +99,7 @@ class Mem0(_Answering):
         with ExitStack() as stack:
             home = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
             memory: Any = Memory.from_config(self._settings(candidate, home))
-            stack.callback(memory.close)
+            stack.callback(getattr(memory, "close", lambda: None))  # since Mem0 1.0.4
             stack.callback(memory.vector_store.client.close)
             for message in case.messages:
                 text = f"[{message['time']}] {message['content']}" if "time" in message else message["content"]

@@ -205,7 +205,7 @@ def test_many_calls_of_grpc_take_bounded_memory(start: Start) -> None:
         found = set(pool.map(send, range(SENDERS)))
     assert grpc.StatusCode.OK in found
     assert found <= {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
-    assert peak(server) - before < 24 * MOST
+    assert peak(server) - before < 30 * MOST
 
 
 def test_json_that_takes_long_holds_up_only_large_json(start: Start, tmp_path: Path) -> None:

@@ -21,17 +21,17 @@ REWRITING = {OpKind.RESPOND, OpKind.CONSOLIDATE}
 FAULTS = [
     pytest.param("mem0", "E1", {OpKind.EXTRACT}, marks=pytest.mark.slow),
     pytest.param("mem0", "U2", {OpKind.UPDATE, OpKind.RESPOND}, marks=pytest.mark.slow),
-    ("mem0-1", "E1", {OpKind.EXTRACT}),
+    pytest.param("mem0-1", "E1", {OpKind.EXTRACT}, marks=pytest.mark.slow),
     ("mem0-1", "U1", {OpKind.UPDATE, OpKind.DECIDE}),
-    ("mem0-1", "U3", {OpKind.DECIDE}),
-    ("mem0-1", "D1", {OpKind.DELETE, OpKind.DECIDE}),
+    pytest.param("mem0-1", "U3", {OpKind.DECIDE}, marks=pytest.mark.slow),
+    pytest.param("mem0-1", "D1", {OpKind.DELETE, OpKind.DECIDE}, marks=pytest.mark.slow),
     ("rag", "R1", {OpKind.RETRIEVE}),
-    ("rag", "R3", {OpKind.RESPOND}),
-    ("rag", "M1", {OpKind.RESPOND}),
+    pytest.param("rag", "R3", {OpKind.RESPOND}, marks=pytest.mark.slow),
+    pytest.param("rag", "M1", {OpKind.RESPOND}, marks=pytest.mark.slow),
     ("notebook", "E2", REWRITING),
-    ("notebook", "D1", REWRITING),
+    pytest.param("notebook", "D1", REWRITING, marks=pytest.mark.slow),
     ("long-context", "R3", {OpKind.RESPOND}),
-    ("long-context", "N2", {OpKind.JUDGE}),
+    pytest.param("long-context", "N2", {OpKind.JUDGE}, marks=pytest.mark.slow),
 ]
 
 
