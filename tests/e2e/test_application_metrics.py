@@ -44,7 +44,6 @@ def test_what_capture_lost_is_an_alert_that_names_service_and_reason(tmp_path: P
             "alertname": "MemoryCaptureDrops",
             "severity": "warning",
             "memtrace_drop_reason": "misuse:kind",
-            "memtrace_system": "notes",
             "service_name": "assistant",
         }
         assert "Capture lost 1 items within an hour: misuse:kind (assistant" in alert["annotations"]["summary"]

@@ -169,4 +169,4 @@ def test_a_source_or_receiver_that_is_none_is_bad_input(tmp_path: Path) -> None:
     assert (done.returncode, "--otlp-endpoint" in done.stderr) == (2, True)
     endpoint = ["--otlp-endpoint", "http://127.0.0.1:9"]
     done = subprocess.run([*command, "zipkin", *endpoint], env=quiet(), capture_output=True, text=True)
-    assert (done.returncode, "'zipkin': it begins with" in done.stderr) == (2, True)
+    assert (done.returncode, "'zipkin': the address must begin with" in done.stderr) == (2, True)
