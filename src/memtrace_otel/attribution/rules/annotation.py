@@ -5,7 +5,7 @@ from __future__ import annotations
 from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm
-from memtrace_otel.attribution.rules.finding import CERTAIN, Finding, quoted
+from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, Finding, quoted
 from memtrace_otel.attribution.rules.owner import hit_of_another, told_by_another
 from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import Step
@@ -35,7 +35,8 @@ def annotation(evidence: Evidence) -> Finding | None:
     )
     judge = evidence.failure.judge_span
     expected = next((v.ref for v in judge.inputs if v.role == Role.EXPECTED), "") if judge else ""
-    strength = CERTAIN if evidence.whole else _UNPROVEN
+    shown = CERTAIN if evidence.reading else LIKELY  # other words than the expected ones may tell the same
+    strength = shown if evidence.whole else _UNPROVEN
     step = Step("message", source.message.ref, source.message.span.origin, source.message.content)
     return Finding(
         failure_type=FailureType.ANNOTATION,
