@@ -155,7 +155,10 @@ def _graphs(
 
 
 class _Everywhere:
-    """The graph of every memory, loaded when the memory of an answer holds nothing of the expected answer."""
+    """The graph of every memory, loaded when the memory of an answer holds nothing of the expected answer.
+
+    Only a database is read whole. A backend would send every trace of its store for one answer.
+    """
 
     def __init__(self, source: TraceSource, trace_ids: Collection[str]) -> None:
         self._source, self._trace_ids = source, trace_ids
@@ -163,6 +166,8 @@ class _Everywhere:
 
     def attribute(self, failure: Failure, verdict: Verdict) -> Verdict:
         """Return the verdict of every memory where it says more than `verdict`."""
+        if not hasattr(self._source, "lineage"):
+            return verdict
         if self._graph is None:
             with self._source.session(cases=len(self._trace_ids)) as reader:
                 self._graph = load_everywhere(reader, self._trace_ids)
