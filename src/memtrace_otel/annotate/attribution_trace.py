@@ -68,16 +68,14 @@ def _child(verdict: Verdict, root: OperationSpan, position: int, step: Step) -> 
         semconv.STEP_NOTE: clip(step.note, REASON_BYTES),
     }
     attributes.update({name: value for name, value in optional.items() if value})
-    return OperationSpan(
-        trace_id=root.trace_id,
+    return replace(
+        root,
         span_id=identity.span_id(verdict, f"step {position}"),
         parent_id=root.span_id,
         name=f"{semconv.ATTRIBUTION_EVIDENCE_SPAN} {step.role}",
-        start=root.start,
-        end=root.end,
+        incomplete=(),
         attributes=attributes,
-        resource=root.resource,
-        instrumentation_scope=semconv.ATTRIBUTION_SCOPE,
+        events=(),
         links=_step_links(step, semconv.LinkType.ATTRIBUTED_TO if decisive else semconv.LinkType.CONSIDERED),
     )
 
@@ -86,20 +84,21 @@ def _calls(verdict: Verdict, root: OperationSpan) -> list[OperationSpan]:
     """Return two spans for each step of the agent: the call of the model, and below it the tool that ran."""
     found: list[OperationSpan] = []
     for number, call in enumerate(verdict.calls):
-        chat = OperationSpan(
-            trace_id=root.trace_id,
+        chat = replace(
+            root,
             span_id=identity.span_id(verdict, f"call {number}"),
             parent_id=root.span_id,
             name=f"{semconv.CHAT} {verdict.model}",
             start=call.started,
             end=call.ended,
+            incomplete=(),
             attributes={
                 semconv.GEN_AI_OPERATION_NAME: semconv.CHAT,
                 semconv.GEN_AI_REQUEST_MODEL: verdict.model,
                 semconv.GEN_AI_USAGE_INPUT_TOKENS: call.tokens,
             },
-            resource=root.resource,
-            instrumentation_scope=semconv.ATTRIBUTION_SCOPE,
+            events=(),
+            links=(),
         )
         found.append(chat)
         if call.tool:

@@ -116,7 +116,7 @@ class Endpoint:
             return Asked(None, problem=_NOT_SET)
         form = {"type": "json_schema", "json_schema": {"name": "answers", "strict": True, "schema": schema}}
         try:
-            client = self._client or _client()
+            client = self._client or openai_client()
             completion = client.chat.completions.create(
                 model=model,
                 messages=cast("Any", messages),
@@ -156,11 +156,11 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _client() -> openai.OpenAI:
+def openai_client(retries: int = 1) -> openai.OpenAI:
     """Return a client of OPENAI_BASE_URL and OPENAI_API_KEY; local servers need no key."""
     import openai
 
-    return openai.OpenAI(api_key=os.environ.get("OPENAI_API_KEY") or "none", max_retries=1)
+    return openai.OpenAI(api_key=os.environ.get("OPENAI_API_KEY") or "none", max_retries=retries)
 
 
 def _count(completion: Any) -> int:

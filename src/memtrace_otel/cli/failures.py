@@ -192,13 +192,15 @@ def _in_turn(*refining: Refine | None) -> Refine | None:
 
 def _tell_replays(found: list[Found]) -> None:
     """Say the outcomes of the replays and what they cost."""
+    from memtrace_otel.semconv import ReplayOutcome
+
     replays = [verdict.replay for verdict, _ in found if verdict.replay]
     if replays:
         outcomes = Counter(str(replay.outcome) for replay in replays)
         calls, tokens = sum(replay.calls for replay in replays), sum(replay.tokens for replay in replays)
         told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
         click.echo(f"run again: {told}; {calls} calls, {tokens} tokens", err=True)
-    for reason, count in Counter(r.reason for r in replays if r.outcome == "not_replayable").items():
+    for reason, count in Counter(r.reason for r in replays if r.outcome == ReplayOutcome.NOT_REPLAYABLE).items():
         click.echo(f"not replayable, {count}: {reason}", err=True)
 
 

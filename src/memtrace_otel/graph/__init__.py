@@ -3,6 +3,7 @@
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
 from memtrace_otel.graph.load import (
+    SliceSource,
     load_around,
     load_everywhere,
     load_graph,
@@ -24,6 +25,7 @@ __all__ = [
     "OperationKey",
     "Paths",
     "Read",
+    "SliceSource",
     "VersionKey",
     "build_graph",
     "load_around",

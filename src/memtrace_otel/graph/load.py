@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
@@ -102,8 +102,9 @@ def load_around(source: TraceSource, names: Iterable[str], *, max_spans: int = M
     return loading.graph()
 
 
+@runtime_checkable
 class SliceSource(TraceSource, Protocol):
-    """A source with a query for the operations that lead to an operation."""
+    """A source with a query for the operations that lead to an operation: a database, whose reads cost no request."""
 
     def lineage(self, origins: Iterable[str]) -> list[str]:
         """Return the origins of the operations that lead to these operations."""

@@ -13,7 +13,7 @@ from memtrace_otel.graph import VersionKey
 from memtrace_otel.graph.keys import RECORD_KINDS
 from memtrace_otel.health.memory import Example, Memory, values, words
 from memtrace_otel.model import ref_kind
-from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
+from memtrace_otel.semconv import WRITING_ACTIONS, Incomplete, OpKind, RefKind, Role
 
 Measured = tuple[list[Example], int]
 
@@ -219,7 +219,7 @@ def _changed(memory: Memory, origin: str) -> bool:
     span = memory.graph.operation(origin)
     spans = memory.below(span) if span else ()
     return any(
-        output.action in ("ADD", "UPDATE", "DELETE") and ref_kind(output.ref) in RECORD_KINDS
+        output.action in WRITING_ACTIONS and ref_kind(output.ref) in RECORD_KINDS
         for inner in spans
         for output in inner.outputs
     )

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from memtrace_otel.graph import EvolutionGraph, OperationKey, Read, VersionKey
 from memtrace_otel.graph.keys import RECORD_KINDS
 from memtrace_otel.model import OperationSpan, ref_kind
-from memtrace_otel.semconv import OpKind, Role
+from memtrace_otel.semconv import WRITING_ACTIONS, Action, OpKind, Role
 
 _WORD = re.compile(r"[^\W_]+(?:[.,:'-][^\W_]+)*")
-_CHANGES = frozenset({"ADD", "UPDATE"})
+_CHANGES = WRITING_ACTIONS - {Action.DELETE}
 _RECALLING = frozenset({Role.HIT, Role.CONTEXT, Role.CANDIDATE})
 _RARE = 0.1
 _SHORT = 4

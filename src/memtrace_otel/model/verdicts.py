@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memtrace_otel.model.spans import OperationSpan
 
@@ -131,6 +131,19 @@ class Verdict:
         operation = f"{self.trace_id}-{self.span_id}" if self.span_id else ""
         method = f"{self.method}+{self.replay.outcome}" if self.replay else self.method
         return attribution_id(self.failure.answer_span.origin, self.failure_type, operation, self.variable, method)
+
+    def blaming(self, operation: OperationSpan | None, failure_type: str, variable: str) -> Verdict:
+        """Return the verdict with another decisive operation, None for no operation."""
+        return replace(
+            self,
+            failure_type=failure_type,
+            trace_id=operation.trace_id if operation else "",
+            span_id=operation.span_id if operation else "",
+            operation=operation.name if operation else "",
+            operation_kind=operation.kind if operation else "",
+            variable=variable,
+            when=operation.start if operation else 0,
+        )
 
 
 def attribution_id(answer: str, failure_type: str, operation: str, variable: str, method: str) -> str:

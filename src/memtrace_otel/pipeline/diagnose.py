@@ -24,7 +24,7 @@ from memtrace_otel.attribution import (
     verdict_document,
 )
 from memtrace_otel.attribution.entailment import Reader
-from memtrace_otel.graph import EvolutionGraph, load_everywhere, load_graph, load_graphs
+from memtrace_otel.graph import EvolutionGraph, SliceSource, load_everywhere, load_graph, load_graphs
 from memtrace_otel.model import (
     Failure,
     OperationSpan,
@@ -166,7 +166,7 @@ class _Everywhere:
 
     def attribute(self, failure: Failure, verdict: Verdict) -> Verdict:
         """Return the verdict of every memory where it says more than `verdict`."""
-        if not hasattr(self._source, "lineage"):
+        if not isinstance(self._source, SliceSource):
             return verdict
         if self._graph is None:
             with self._source.session(cases=len(self._trace_ids)) as reader:

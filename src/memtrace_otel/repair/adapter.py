@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import openai
 from gepa.core.adapter import EvaluationBatch
 
+from memtrace_otel.attribution.endpoint import openai_client
 from memtrace_otel.repair.gates import Gates, Rejection
 from memtrace_otel.repair.running import Outcome, Runner
 from memtrace_otel.repair.subjects import Case
@@ -187,7 +187,7 @@ def _between(reply: str) -> str:
 
 def reflecting_model(name: str) -> Reflect:
     """Return a model behind OPENAI_BASE_URL and OPENAI_API_KEY."""
-    client = openai.OpenAI(api_key=os.environ.get("OPENAI_API_KEY") or "none", max_retries=2)
+    client = openai_client(retries=2)
 
     def reflect(prompt: str) -> tuple[str, int]:
         done = client.chat.completions.create(model=name, messages=[{"role": "user", "content": prompt}])

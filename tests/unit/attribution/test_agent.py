@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -25,23 +23,13 @@ from tests.unit.attribution.test_rules_and_model import PLANTED
 from tests.unit.attribution.told import UPDATE, told
 from tests.unit.graph.conftest import ALICE, put, span
 
+pytestmark = pytest.mark.usefixtures("scripted")
+
 SPOILED = {"left": "Works in town", "expected": "an attorney"}
 Document = dict[str, Any]
 FRAME = {"question", "expected", "given", "judge", "answer_operation", "searches", "rules", "rules_reason",
          "near_the_question", "result", "cut", "problem", "tool", "id", "text", "verdict"}  # fmt: skip
 """Keys of the documents that the agent exchanges with the model."""
-
-
-@pytest.fixture
-def server() -> Iterator[ModelStub]:
-    with ModelStub() as stub:
-        yield stub
-
-
-@pytest.fixture(autouse=True)
-def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MEMTRACE_MODEL", "scripted")
-    monkeypatch.setenv("MEMTRACE_MODEL_CACHE", str(tmp_path / "replies.db"))
 
 
 def agent(server: ModelStub, **options: bool) -> Agent:

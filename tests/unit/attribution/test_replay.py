@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -38,16 +38,7 @@ from tests.unit.attribution.told import (
     told,
 )
 
-
-@pytest.fixture
-def server() -> Iterator[ModelStub]:
-    with ModelStub() as stub:
-        yield stub
-
-
-@pytest.fixture(autouse=True)
-def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MEMTRACE_MODEL_CACHE", str(tmp_path / "replies.db"))
+pytestmark = pytest.mark.usefixtures("own_replies")
 
 
 def reads(prompt: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -20,21 +18,11 @@ from memtrace_otel.semconv import EVALUATION_LABEL, Action, FailureType, OpKind,
 from tests.integration.model_stub import ModelStub
 from tests.unit.graph.conftest import ALICE, origin_of, put, seen, span
 
+pytestmark = pytest.mark.usefixtures("scripted")
+
 QUESTION = "What do I work as in the old town?"
 MESSAGE, STORED, LEFT = "I work as a lawyer in the old town now.", "Works as a lawyer in the old town", "Has work"
 POOL = "The pool at the gym opens at 6"
-
-
-@pytest.fixture
-def server() -> Iterator[ModelStub]:
-    with ModelStub() as stub:
-        yield stub
-
-
-@pytest.fixture(autouse=True)
-def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MEMTRACE_MODEL", "scripted")
-    monkeypatch.setenv("MEMTRACE_MODEL_CACHE", str(tmp_path / "answers.db"))
 
 
 def reader(server: ModelStub) -> ModelReader:

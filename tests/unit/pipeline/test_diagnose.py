@@ -15,7 +15,7 @@ from memtrace_otel.attribution import verdict_json
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.pipeline.diagnose import diagnose, record
-from memtrace_otel.semconv import Action, OpKind, Role
+from memtrace_otel.semconv import Action, FailureType, OpKind, Role
 from memtrace_otel.sources import SqliteStore
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.sources.listed_source import ListedSource
@@ -83,6 +83,17 @@ def test_a_damaged_span_makes_the_verdicts_of_its_memory_incomplete(tmp_path: Pa
             connection.commit()
         found = {int(id, 16): diagnosis.partial for diagnosis in diagnose(store, store) for id in diagnosis.trace_ids}
     assert found == {10: True, 20: False, 30: False}
+
+
+def test_another_memory_is_looked_through_in_a_database_only(tmp_path: Path) -> None:
+    message, record = put("message:m", FLIGHT, role=Role.MESSAGE), put("memory:a", FLIGHT)
+    written = span(1, 1, OpKind.CREATE, scope=ALICE, inputs=[message], outputs=[record])
+    spans = [written, *failing(30, BOB, searched=True)]
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request(spans))
+        sources = (store, ListedSource().tell(spans))
+        found = [next(diagnose(source, MemoryLog(), [f"{30:032x}"])).verdicts[0].failure_type for source in sources]
+    assert found == [FailureType.RETRIEVAL, FailureType.UNKNOWN]
 
 
 def limited(requests: int) -> ListedSource:

@@ -256,19 +256,12 @@ def _verdict(verdict: Verdict, found: _Conclusion) -> Verdict:
         distinct.setdefault((other.failure_type, other.trace_id, other.span_id), other)
     distinct.pop((found.failure_type, trace_id, span_id), None)
     made = replace(
-        verdict,
-        failure_type=found.failure_type,
-        trace_id=trace_id,
-        span_id=span_id,
-        operation=operation.name if operation else "",
-        operation_kind=operation.kind if operation else "",
-        variable=found.variable,
+        verdict.blaming(operation, found.failure_type, found.variable),
         confidence=sure,
         reason=found.reason,
         advice="",
         evidence=found.evidence,
         alternatives=tuple(distinct.values())[:MAX_ALTERNATIVES],
-        when=operation.start if operation else 0,
         method=AGENT,
         version=__version__,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Protocol, cast
 
 
@@ -46,9 +46,8 @@ def load_replayer(name: str) -> Replayer:
     """Return the object `module:name`, also of the working directory. Raise ValueError where none has the protocol."""
     if "" not in sys.path:
         sys.path.append("")
-    module, _, attribute = name.partition(":")
     try:
-        found = getattr(import_module(module), attribute)
+        found = resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{name} cannot be loaded: {error}") from None
     found = found() if isinstance(found, type) else found

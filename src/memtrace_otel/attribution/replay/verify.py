@@ -268,19 +268,11 @@ def _others(case: _Case, verdict: Verdict) -> Sequence[Verdict]:
             refuted = Alternative(verdict.failure_type, verdict.trace_id, verdict.span_id, other.confidence)
             found.append(
                 replace(
-                    verdict,
-                    failure_type=finding.failure_type,
-                    trace_id=operation.trace_id,
-                    span_id=operation.span_id,
-                    operation=operation.name,
-                    operation_kind=operation.kind,
-                    variable=finding.variable,
-                    confidence=verdict.confidence,
+                    verdict.blaming(operation, finding.failure_type, finding.variable),
                     reason=finding.reason,
                     advice=finding.advice,
                     evidence=finding.steps,
                     alternatives=(*(a for a in verdict.alternatives if a is not other), refuted),
-                    when=operation.start,
                 )
             )
     return found

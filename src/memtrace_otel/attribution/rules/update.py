@@ -79,9 +79,8 @@ def _not_written(evidence: Evidence, life: Life) -> Finding | None:
     if operation.start > evidence.results.asked_at:
         outcome = "memory was searched before it was written"
     in_time = any(source.message.span.start <= evidence.results.asked_at for source in life.sources)
-    strength = (
-        min(LIKELY, strength_of(life)) if life.need and in_time else WEAK
-    )  # no write can store in time what was told after the search
+    # No write can store in time what was told after the search.
+    strength = min(LIKELY, strength_of(life)) if life.need and in_time else WEAK
     reason = (
         f"The fact {quoted(fact.content)} was extracted, but {outcome}."
         if fact.content
