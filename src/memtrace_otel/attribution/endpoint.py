@@ -52,10 +52,8 @@ class Endpoint:
         self.model = settings.MODEL.read()
         """The model of MEMTRACE_MODEL, '' for none."""
         self.calls = self.tokens = 0
-        self.url = str(client.base_url) if client else os.environ.get("OPENAI_BASE_URL", "")
+        self.url = str(client.base_url) if client else _named_url()
         """The base URL, '' for none."""
-        if not self.url and os.environ.get("OPENAI_API_KEY"):
-            self.url = _OPENAI
         self._failed = 0
         self._lock = threading.Lock()
         self._client = client
@@ -138,6 +136,11 @@ class Endpoint:
             return Asked(None, tokens, "the model's reply is not what was asked for")
 
 
+def _named_url() -> str:
+    """Return the base URL that the environment names, '' for none. A key alone names api.openai.com."""
+    return os.environ.get("OPENAI_BASE_URL") or (_OPENAI if os.environ.get("OPENAI_API_KEY") else "")
+
+
 def _named(url: str) -> str:
     """Return the endpoint as messages name it, without user, password and query."""
     parts = urlsplit(url)
@@ -157,9 +160,14 @@ def digest(*parts: object) -> str:
 
 
 def openai_client(retries: int = 1) -> openai.OpenAI:
-    """Return a client of OPENAI_BASE_URL and OPENAI_API_KEY; local servers need no key."""
+    """Return a client of OPENAI_BASE_URL and OPENAI_API_KEY; local servers need no key.
+
+    Raises ValueError when neither is set: contents never go to a server that nobody named.
+    """
     import openai
 
+    if not _named_url():
+        raise ValueError(_NOT_SET)
     return openai.OpenAI(api_key=os.environ.get("OPENAI_API_KEY") or "none", max_retries=retries)
 
 

@@ -186,7 +186,7 @@ def _between(reply: str) -> str:
 
 
 def reflecting_model(name: str) -> Reflect:
-    """Return a model behind OPENAI_BASE_URL and OPENAI_API_KEY."""
+    """Return a model behind OPENAI_BASE_URL and OPENAI_API_KEY. Raises ValueError when neither is set."""
     client = openai_client(retries=2)
 
     def reflect(prompt: str) -> tuple[str, int]:

@@ -82,11 +82,15 @@ def optimize(config: Config, directory: Path, *, progress: Progress = lambda don
     _claim(config, directory)
     if (directory / RESULT).exists():
         return read_result(directory)
-    subject = load_subject(config.subject, config.options)
-    judge = cast("Judge", load_object(config.judge)) if config.judge else is_right
     name = config.model or settings.MODEL.read()
     if not name:
         raise RepairError(f"name the reflecting model: `model` in the configuration, or {settings.MODEL.env}")
+    try:
+        reflect = reflecting_model(name)
+    except ValueError as error:
+        raise RepairError(str(error)) from error
+    subject = load_subject(config.subject, config.options)
+    judge = cast("Judge", load_object(config.judge)) if config.judge else is_right
     parts = split(read_cases(config.cases))
     result: Result = {
         "subject": config.subject,
@@ -105,7 +109,7 @@ def optimize(config: Config, directory: Path, *, progress: Progress = lambda don
         def update(runs: int, _: int, done: int = done) -> None:
             progress(done + min(runs, config.budget.evaluations), total)
 
-        result[kind] = _loop(config, runner, result["used"], parts, home, reflecting_model(name), not number, update)
+        result[kind] = _loop(config, runner, result["used"], parts, home, reflect, not number, update)
         if not number and result[kind]["offered"]:
             result["test"] = _test(runner, result["used"], result[kind], parts["test"])
     if config.ablation:

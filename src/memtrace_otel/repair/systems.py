@@ -16,6 +16,7 @@ from typing import Any
 
 from openai import OpenAI
 
+from memtrace_otel.attribution.endpoint import openai_client
 from memtrace_otel.capture import operation, scope_id, variable_ref
 from memtrace_otel.repair.components import Component
 from memtrace_otel.repair.subjects import RETRIEVAL, Case, RepairError, Texts
@@ -45,7 +46,7 @@ class _Answering:
 
     @cached_property
     def _client(self) -> OpenAI:
-        return OpenAI()
+        return openai_client(retries=2)
 
     def reply(self, candidate: Texts, memories: Sequence[str], question: str) -> str:
         """Ask the model with the answering prompt of the candidate."""

@@ -24,7 +24,7 @@ from memtrace_otel.repair.gates import Gates
 from memtrace_otel.repair.optimize import Result, difference, optimize, read_config
 from memtrace_otel.repair.running import Outcome, Runner, is_right
 from memtrace_otel.repair.subjects import Case, RepairError, split
-from memtrace_otel.repair.systems import Mem0
+from memtrace_otel.repair.systems import Mem0, Rag
 from memtrace_otel.semconv import FailureType
 from memtrace_otel.sources import SqliteStore
 from tests.unit.repair.simulator import PromptModel, Rewrite, conversations
@@ -289,6 +289,19 @@ def refuse(text: str, new: str) -> str:
 def test_a_loop_that_cannot_work_ends_with_the_reason(loop: Loop, broken: Mapping[str, Any], message: str) -> None:
     with pytest.raises(RepairError, match=message):
         loop(*DEFECTS["answers are vague"], **broken)
+
+
+def test_nothing_is_sent_to_a_server_that_nobody_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "cases.jsonl").write_text(json.dumps(asdict(TRAINED)))
+    said = [f"subject = '{RAG}'", "cases = 'cases.jsonl'", "model = 'm'", "[options]", "model = 'm'"]
+    (tmp_path / "repair.toml").write_text("\n".join(said))
+    result = CliRunner().invoke(main, ["repair", "optimize", str(tmp_path / "repair.toml")])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "OPENAI_BASE_URL" in result.stderr
+    with pytest.raises(ValueError, match="OPENAI_BASE_URL"):
+        Rag("m").run({"answering prompt": "{memories}", "retrieval": '{"k": 1, "threshold": 0}'}, TRAINED)
 
 
 class Failing:
