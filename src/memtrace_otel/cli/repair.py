@@ -79,7 +79,7 @@ def _print_plan(plan: Plan) -> None:
     table = Table("component", "failures", "what would have to change", "exemplar", title="what to change")
     for one in plan["components"]:
         changes = "\n".join(f"{change['failures']} × {change['advice'] or 'no advice'}" for change in one["changes"])
-        trace = "\n".join(example["trace_id"][:16] for example in one["examples"])
+        trace = "\n".join(example["trace_id"] for example in one["examples"])
         table.add_row(one["component"], shown(one["failures"]), changes, trace, end_section=True)
     print_table(table)
     table = Table("cause", "information", "failures", "exemplar question", title="patterns")

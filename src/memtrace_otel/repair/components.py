@@ -95,7 +95,7 @@ def _of_search(record: str, search: OperationSpan, graph: EvolutionGraph) -> Com
     if candidate is None and fields - {owner}:
         return Component.FILTER
     limit, hits = search.attributes.get(GEN_AI_RETRIEVAL_TOP_K), len(_with_role(search, Role.HIT))
-    is_full = hits >= limit if isinstance(limit, int | float) else candidate is not None
+    is_full = hits >= limit if isinstance(limit, int | float) else hits > 0
     return Component.K if is_full else Component.FILTER
 
 

@@ -138,11 +138,20 @@ def test_a_window_shows_a_part_of_a_record() -> None:
         ),
         pytest.param([read(OTHER)], {GEN_AI_RETRIEVAL_TOP_K: 1}, "is not the one hit of the search with k = 1"),
         pytest.param([], {RETRIEVAL_FILTERS: ("user_id=1", "run_id=2")}, "which filtered by run_id"),
+        pytest.param(
+            [read(OTHER, Role.CANDIDATE, 0.08), read(RECORD, Role.CANDIDATE, 0.05)],
+            *({RETRIEVAL_THRESHOLD: 0.1, GEN_AI_RETRIEVAL_TOP_K: 1}, "below 0.05 and raise k to 2 or more (now 1)"),
+        ),
+        pytest.param([read(OTHER)], {}, "Raise k above 1"),
+        pytest.param([], {}, "Check the filters and the index"),
     ],
 )
-def test_the_reason_says_why_a_search_missed(inputs: list[Variable], attributes: dict[str, object], words: str) -> None:
-    operation, reason = told(verdict([searched(QUESTION, *inputs, **attributes)], CONTEXT))
-    assert (operation, words in reason) == (SEARCH, True), reason
+def test_a_verdict_says_why_a_search_missed(
+    inputs: list[Variable], attributes: dict[str, object], words: str
+) -> None:
+    found = verdict([searched(QUESTION, *inputs, **attributes)], CONTEXT)
+    operation, reason = told(found)
+    assert (operation, words in f"{reason} {found.advice}") == (SEARCH, True), (reason, found.advice)
 
 
 def test_a_query_in_other_words_is_quoted() -> None:

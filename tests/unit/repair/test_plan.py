@@ -21,7 +21,7 @@ from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.repair.components import Component, Information, component_of, information_of
 from memtrace_otel.repair.plan import Pointed, make_plan, markdown, plan_of_source
-from memtrace_otel.semconv import RETRIEVAL_THRESHOLD, FailureType, OpKind, Role
+from memtrace_otel.semconv import GEN_AI_RETRIEVAL_TOP_K, RETRIEVAL_THRESHOLD, FailureType, OpKind, Role
 from memtrace_otel.sources import SqliteStore
 
 Diagnosed = list[tuple[Verdict, EvolutionGraph]]
@@ -83,6 +83,17 @@ def test_a_record_below_the_threshold_points_to_the_threshold(by_fault: dict[str
 
     spans = [with_threshold(s) if s.kind == OpKind.RETRIEVE else s for s in graph.operations()]
     assert component_of(verdict, build_graph(spans)) is Component.THRESHOLD
+
+
+def test_a_search_that_records_neither_k_nor_candidates_points_to_k(by_fault: dict[str, Diagnosed]) -> None:
+    verdict, graph = by_fault["R1"][0]
+
+    def without_k(span: OperationSpan) -> OperationSpan:
+        attributes = {name: value for name, value in span.attributes.items() if name != GEN_AI_RETRIEVAL_TOP_K}
+        return replace(span, inputs=tuple(v for v in span.inputs if v.role != Role.CANDIDATE), attributes=attributes)
+
+    spans = [without_k(s) if s.kind == OpKind.RETRIEVE else s for s in graph.operations()]
+    assert component_of(verdict, build_graph(spans)) is Component.K
 
 
 @pytest.mark.parametrize("failure_type", [FailureType.JUDGE, FailureType.ANNOTATION, FailureType.UNKNOWN])

@@ -36,8 +36,9 @@ def extraction(evidence: Evidence) -> Finding | None:
                 "the turn that should have brought it is not recorded."
             )
             return Finding(
-                failure_type=FailureType.EXTRACTION, operation=None, variable="", strength=WEAK, reason=reason
-            )
+                failure_type=FailureType.EXTRACTION, operation=None, variable="", strength=WEAK, reason=reason,
+                advice="Record the turns that write memory, or check whether the fact was ever told.",
+            )  # fmt: skip
     return None
 
 

@@ -108,7 +108,8 @@ def _below_the_bar(evidence: Evidence, low: Hit, place: str) -> tuple[str, str]:
     score = _score(low)
     if score and threshold and score < threshold:  # 0 stands for an unknown score
         how = f"was {place} of the search with score {score:.2f}, below the threshold {threshold:g}"
-        return how, f"Lower the threshold below {score:.2f}."
+        more = f" and raise k to {low.rank} or more (now {limit:g})" if limit and low.rank > limit else ""
+        return how, f"Lower the threshold below {score:.2f}{more}."
     if hits and low.rank > hits and (limit is None or hits >= limit):
         how = f"was {place} of the search, which returned {_hits(hits)}{_equal_hits(evidence)}"
         return how, f"Raise k to {low.rank} or more{' (now ' + format(limit, 'g') + ')' if limit else ''}."
@@ -143,6 +144,8 @@ def _not_found(evidence: Evidence, record: Version) -> Miss:
     limit = _number(search, GEN_AI_RETRIEVAL_TOP_K)
     if limit and hits >= limit:
         return Miss(search, f"{how} with k = {limit:g}", f"Raise k (now {limit:g}), or rerank more candidates.")
+    if limit is None and hits:  # most searches return as many records as they may
+        return Miss(search, how, f"Raise k above {hits}, or record k and the candidates of the search.")
     return Miss(search, how, "Check the filters and the index of the search: it returned fewer records than it may.")
 
 
