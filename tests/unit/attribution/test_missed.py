@@ -146,9 +146,7 @@ def test_a_window_shows_a_part_of_a_record() -> None:
         pytest.param([], {}, "Check the filters and the index"),
     ],
 )
-def test_a_verdict_says_why_a_search_missed(
-    inputs: list[Variable], attributes: dict[str, object], words: str
-) -> None:
+def test_a_verdict_says_why_a_search_missed(inputs: list[Variable], attributes: dict[str, object], words: str) -> None:
     found = verdict([searched(QUESTION, *inputs, **attributes)], CONTEXT)
     operation, reason = told(found)
     assert (operation, words in f"{reason} {found.advice}") == (SEARCH, True), (reason, found.advice)
