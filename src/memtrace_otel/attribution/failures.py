@@ -43,8 +43,9 @@ class _Evaluation:
         return any(variable.role == Role.EXPECTED for judge in self.judges[:1] for variable in judge.inputs)
 
 
-def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Failure]:
+def find_failures(graph: EvolutionGraph, trace_id: str | None = None, *, passing: bool = False) -> list[Failure]:
     """Return one failure per failed answer, in time order; only answers given in `trace_id` when it is named.
+    With `passing`, judged answers that did not fail are described, too.
 
     The latest evaluation of each name decides; an answer fails when any name does. Of several failing evaluations, the
     last one with an expected answer describes the failure, without one the first judge. Our own verdicts are no
@@ -55,12 +56,13 @@ def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Fa
     for span in lineage.spans:
         for evaluation in _evaluations(lineage, span):
             said[evaluation.answer.origin, evaluation.name].append(evaluation)
-    failing: defaultdict[str, list[_Evaluation]] = defaultdict(list)
+    judged: defaultdict[str, list[_Evaluation]] = defaultdict(list)
     for several in said.values():
         evaluation = reduce(_after, sorted(several, key=lambda one: one.time))
-        if evaluation.failing and trace_id in (None, evaluation.answer.trace_id):
-            failing[evaluation.answer.origin].append(evaluation)
-    found = [_failure(lineage, several) for several in failing.values()]
+        if trace_id in (None, evaluation.answer.trace_id):
+            judged[evaluation.answer.origin].append(evaluation)
+    failing = ([one for one in several if one.failing] or several * passing for several in judged.values())
+    found = [_failure(lineage, several) for several in failing if several]
     return sorted(found, key=lambda failure: failure.time_order)
 
 

@@ -11,6 +11,7 @@ import sys
 import click
 from click.shell_completion import get_completion_class
 
+from memtrace_otel.cli.audit import audit
 from memtrace_otel.cli.bench import bench
 from memtrace_otel.cli.canary import canary
 from memtrace_otel.cli.config import config
@@ -63,6 +64,7 @@ _COMMANDS = (
     report,
     health,
     repair,
+    audit,
     ui,
     review,
     graph,

@@ -25,11 +25,12 @@ LABELS = (*map(str, FailureType), *map(str, Label))
 
 class Status(StrEnum):
     """`DRAFT`: the first choice, made before the verdict was shown. `DONE`: one annotator's review. `FINAL`: the
-    adjudication of differing reviews."""
+    adjudication of differing reviews. `PROPOSED`: an audit doubts the expected answer, for people to review."""
 
     DRAFT = "draft"
     DONE = "done"
     FINAL = "final"
+    PROPOSED = "proposed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,7 @@ class Pages:
             "/memory/{scope}/health": self.health,
             "/review": self.review,
             "/review/next": self.next_review,
+            "/audit": self.audit,
             "/review/undo": self.undo,
             "/review/publish": self.publish,
             "/review/mode": self.mode,
@@ -250,21 +251,42 @@ class Pages:
     def next_review(self, ask: Ask) -> Response:
         """The next item that the annotator has not reviewed."""
         self._named(ask)
-        found = self._reviewing.next_item(ask.annotator, after=ask.get("after"))
-        return _to(f"/review/{found}" if found else "/review")
+        queue = ask.get("queue")
+        found = self._reviewing.next_item(ask.annotator, after=ask.get("after"), doubted=queue == "audit")
+        end = "/audit" if queue == "audit" else "/review"
+        return _to(f"/review/{found}{_of_queue(queue)}" if found else end)
+
+    def audit(self, ask: Ask) -> Response:
+        """The expected answers that the last `memtrace-otel audit --queue` doubts, the surest first."""
+        doubts = self._store.proposals()
+        page = ask.number("page", 1, 1, max(1, -(-len(doubts) // PAGE_ROWS)))
+        shown = doubts[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+        reviews = self._store.reviews(annotator=ask.annotator) if ask.annotator else []
+        done = {review.answer for review in reviews}
+        return self._page(
+            "audit.html.j2",
+            ask,
+            doubts=[(one, one.note.splitlines(), one.answer in done) for one in shown],
+            total=len(doubts),
+            page=page,
+            pages=max(1, -(-len(doubts) // PAGE_ROWS)),
+        )
 
     def review_item(self, ask: Ask) -> Response:
         """One answer to review: its path, the form, and the verdict once a choice was made."""
         self._named(ask)
         answer = _answer_named(ask)
         final = ask.get("status") == "final"
+        queue = _of_queue(ask.get("queue"))
         if ask.method == "POST":
             done = self._reviewing.take(ask.annotator, answer, ask.pairs, final=final)
-            return _to("/review" if final else f"/review/next?after={answer}" if done else f"/review/{answer}")
+            following = f"/review/next?after={answer}{queue.replace('?', '&')}"
+            return _to("/review" if final else following if done else f"/review/{answer}{queue}")
         shown = self._reviewing.item(ask.annotator, answer, assisted=_mode(ask) == "assisted", final=final)
         if shown is None:
             raise NotThereError("The database holds no such answer.")
-        return self._page("item.html.j2", ask, item=shown, case=shown.case, started=time.time_ns() // 10**9)
+        started = time.time_ns() // 10**9
+        return self._page("item.html.j2", ask, item=shown, case=shown.case, queue=queue, started=started)
 
     def undo(self, ask: Ask) -> Response:
         """Take back the newest review of the annotator."""
@@ -309,6 +331,10 @@ class Pages:
             raise ReviewError("Give your name first (Review, then Name).")
         if post and ask.method != "POST":
             raise ReviewError("this address takes forms only")
+
+
+def _of_queue(name: str) -> str:
+    return "?queue=audit" if name == "audit" else ""
 
 
 def _answer_named(ask: Ask, *, post: bool = False) -> str:

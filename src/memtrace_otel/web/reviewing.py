@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from memtrace_otel.annotate import Delivery, RejectedError, SendError, deliver
+from memtrace_otel.attribution.audit import Doubt
 from memtrace_otel.model import Alternative, Review, Status, Verdict, is_origin, ref_kind
 from memtrace_otel.model.printable import one_line
 from memtrace_otel.pipeline.diagnose import Diagnosis, diagnose, record
@@ -18,10 +19,13 @@ from memtrace_otel.version import __version__
 from memtrace_otel.web.agreement import Agreement, agreement
 from memtrace_otel.web.case import Case, PathStep, load_case
 from memtrace_otel.web.exchange import verdict_label
-from memtrace_otel.web.store import PageStore
+from memtrace_otel.web.store import PageStore, QueueItem
 
 _SURE = {1: 0.5, 2: 0.75, 3: 0.95}
 """Confidence of a verdict by the confidence of the person."""
+AUDITOR = "memtrace-otel audit"
+_LIKELY, _CERTAIN = 0.5, 0.8
+_NOTED = 1000
 _TEXT = 16_384
 _MOST_SECONDS = 24 * 3600.0
 
@@ -42,6 +46,8 @@ class Item:
     proposal: tuple[str, str]
     final: bool
     others: tuple[Review, ...]
+    doubt: Review | None
+    """What an audit says against the expected answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Board:
     """The state of all reviews: size of the queue, (annotator, finished) pairs, answers with different labels."""
 
     queue: int
+    doubted: int
     types: Mapping[str, int]
     own: int
     progress: tuple[tuple[str, int], ...]
@@ -66,16 +73,42 @@ class Published:
     problem: str = ""
 
 
+def propose(doubts: Iterable[Doubt]) -> Iterator[Review]:
+    """Yield a proposed review per doubt: label `annotation`. Lines of the note: the doubt, the question, the expected
+    answer, the sentences."""
+    for one in doubts:
+        texts = (one.failure.question, one.failure.expected, *(quote.text for quote in one.quotes))
+        lines = (f"{one.kind}: {', '.join(one.pieces)}", *texts)
+        yield Review(
+            answer=one.failure.answer_span.origin,
+            annotator=AUDITOR,
+            label=FailureType.ANNOTATION,
+            evidence=tuple(quote.origin for quote in one.quotes),
+            confidence=1 + (one.sure >= _LIKELY) + (one.sure >= _CERTAIN),
+            note="\n".join(one_line(line, _NOTED) for line in lines),
+            status=Status.PROPOSED,
+        )
+
+
+def _sort_of(item: QueueItem) -> str:
+    if item.failure_type:
+        return "abstained" if item.failure_type == FailureType.UNKNOWN else "failing"
+    return "doubted expected answer" if item.doubted else "healthy sample"
+
+
 class Reviewing:
     """Reviews in a database."""
 
     def __init__(self, store: PageStore) -> None:
         self._store = store
 
-    def next_item(self, annotator: str, after: str = "") -> str:
-        """Return the next answer that the annotator has not reviewed, behind `after` in the queue; '' at the end."""
+    def next_item(self, annotator: str, after: str = "", *, doubted: bool = False) -> str:
+        """Return the next answer that the annotator has not reviewed, behind `after` in the queue; '' at the end.
+
+        With `doubted`, only answers whose expected answer an audit doubts.
+        """
         done = {review.answer for review in self._store.reviews(annotator=annotator) if review.status == Status.DONE}
-        left = [item.answer for item in self._store.queue() if item.answer not in done]
+        left = [item.answer for item in self._store.queue() if item.answer not in done and item.doubted >= doubted]
         return next((answer for answer in left if answer[33:] > after[33:]), left[0] if left else "")
 
     def item(self, annotator: str, answer: str, *, assisted: bool, final: bool) -> Item | None:
@@ -88,7 +121,8 @@ class Reviewing:
         shown = assisted or final or own is not None
         others = [one for one in self._store.reviews(answer) if one.status == Status.DONE] if final else []
         path = tuple(case.path())
-        return Item(case, path, own, shown, verdict_label(stored) if shown else ("", ""), final, tuple(others))
+        doubt = next(iter(self._store.proposals(answer)), None)
+        return Item(case, path, own, shown, verdict_label(stored) if shown else ("", ""), final, tuple(others), doubt)
 
     def take(self, annotator: str, answer: str, pairs: Sequence[tuple[str, str]], *, final: bool) -> bool:
         """Store what a form says; return whether the review is finished. Raises ReviewError."""
@@ -137,12 +171,12 @@ class Reviewing:
             counts[review.annotator] += 1
             labels[review.answer].add(review.label)
         for item in queue:
-            kind = item.failure_type
-            types["healthy sample" if not kind else "abstained" if kind == FailureType.UNKNOWN else "failing"] += 1
+            types[_sort_of(item)] += 1
         settled = {review.answer for review in reviews if review.status == Status.FINAL}
         differing = [(answer, len(said)) for answer, said in labels.items() if len(said) > 1 and answer not in settled]
         return Board(
             queue=len(queue),
+            doubted=sum(item.doubted for item in queue),
             types=dict(types),
             own=counts.get(annotator, 0),
             progress=tuple(sorted(counts.items())),

@@ -85,10 +85,12 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class QueueItem:
-    """An answer to review; `failure_type` is '' for an answer without a verdict."""
+    """An answer to review; `failure_type` is '' for an answer without a verdict, `doubted` when an audit doubts its
+    expected answer."""
 
     answer: str
     failure_type: str
+    doubted: bool = False
 
 
 class PageStore(SqliteStore):
@@ -176,9 +178,9 @@ class PageStore(SqliteStore):
 
     # --- reviews -------------------------------------------------------------------------------------------------
     def queue(self) -> list[QueueItem]:
-        """Return the answers to review: those with a verdict, and a sample of those without.
+        """Return the answers to review: those with a verdict or a doubted expected answer, and a sample of the others.
 
-        Both are in the order of their span ids: random, the same for every annotator, and silent about the verdict.
+        All are in the order of their span ids: random, the same for every annotator, and silent about the verdict.
         """
         judged = f"SELECT v.answer, coalesce(v.failure_type, '') AS failure_type FROM verdict AS v WHERE {_NEWEST}"
         found = [QueueItem(**row) for row in self._rows(judged, ())]
@@ -188,15 +190,24 @@ class PageStore(SqliteStore):
                 WHERE kind = '{OpKind.RESPOND}' AND part = 0)
             WHERE answer NOT IN (SELECT answer FROM verdict) ORDER BY span LIMIT ?"""
         found += [QueueItem(**row) for row in self._rows(sample, (healthy,))]
-        return sorted(found, key=lambda item: item.answer[33:])
+        doubted = dict.fromkeys((review.answer for review in self.proposals()), "")
+        known = doubted | {item.answer: item.failure_type for item in found}
+        items = [QueueItem(answer, kind, answer in doubted) for answer, kind in known.items()]
+        return sorted(items, key=lambda item: item.answer[33:])
 
     def reviews(self, answer: str = "", annotator: str = "", *, drafts: bool = False) -> list[Review]:
         """Return the reviews (of an answer, by an annotator), oldest first; with `drafts` also the unfinished ones."""
-        given = {"answer": answer, "annotator": annotator}
-        conditions = [f"{name} = :{name}" for name, value in given.items() if value]
-        conditions += [] if drafts else [f"status <> '{Status.DRAFT}'"]
-        query = f"SELECT document FROM review WHERE {' AND '.join(conditions) or '1'} ORDER BY created, rowid"
-        return [read_review(row["document"]) for row in self._rows(query, given)]
+        return self._reviews((Status.DONE, Status.FINAL, Status.DRAFT)[: 2 + drafts], answer, annotator)
+
+    def proposals(self, answer: str = "") -> list[Review]:
+        """Return what the last audit proposed (on an answer), the surest first."""
+        return self._reviews((Status.PROPOSED,), answer)
+
+    def replace_proposals(self, reviews: Iterable[Review]) -> None:
+        """Store what an audit proposes, in the place of the proposals of the audit before."""
+        with self._locked() as connection:
+            connection.execute("DELETE FROM review WHERE status = ?", (Status.PROPOSED,))
+        self.save_reviews(reviews)
 
     def save_reviews(self, reviews: Iterable[Review]) -> int:
         """Store reviews, each in the place of the same annotator's review of the answer; return how many."""
@@ -223,6 +234,13 @@ class PageStore(SqliteStore):
             values = (finished[-1].answer, annotator, Status.DONE)
             connection.execute("DELETE FROM review WHERE (answer, annotator, status) = (?, ?, ?)", values)
         return finished[-1]
+
+    def _reviews(self, states: Sequence[str], answer: str = "", annotator: str = "") -> list[Review]:
+        given = {"answer": answer, "annotator": annotator}
+        conditions = [f"status IN ({', '.join(repr(str(status)) for status in states)})"]
+        conditions += [f"{name} = :{name}" for name, value in given.items() if value]
+        query = f"SELECT document FROM review WHERE {' AND '.join(conditions)} ORDER BY created, rowid"
+        return [read_review(row["document"]) for row in self._rows(query, given)]
 
     # --- inside --------------------------------------------------------------------------------------------------
     def _rows(self, query: str, values: Sequence[Any] | Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from starlette.testclient import TestClient
 
+from memtrace_otel.cli import main
 from memtrace_otel.model import Label, Review, Status
 from memtrace_otel.pipeline.diagnose import diagnose, record
 from memtrace_otel.web.agreement import agreement, cohen_kappa
@@ -15,8 +17,8 @@ from memtrace_otel.web.app import Pages
 from memtrace_otel.web.exchange import ExchangeError, export_reviews, import_reviews
 from memtrace_otel.web.reviewing import Reviewing, agreed
 from memtrace_otel.web.store import PageStore
-from tests.unit.report.stories import ALL
-from tests.unit.web.conftest import HOST, SAME_SITE
+from tests.unit.report.stories import ALL, Story
+from tests.unit.web.conftest import HOST, SAME_SITE, filled
 
 REASON = "Accept <kbd>Enter</kbd>"
 """Shown with a verdict."""
@@ -238,3 +240,24 @@ def test_forgetting_a_memory_forgets_its_reviews(store: PageStore) -> None:
     store.save_reviews([review(answer, "ada", "update", note="private")])
     store.forget("0000000000000002")
     assert store.reviews() == []
+
+
+def test_doubts_of_an_audit_are_a_queue_of_their_own(tmp_path: Path) -> None:
+    path, story = tmp_path / "run.db", Story()
+    story.say("My flat is in Lisbon.", ["My flat is in Lisbon."])
+    answer = story.ask("Where is my flat?", [], "In Lisbon.", "Oslo").origin
+    with filled(path, story.spans):
+        pass
+    ran = CliRunner().invoke(main, ["audit", "--db", str(path), "--queue"])
+    assert ran.exit_code == 0, ran.output
+    with PageStore.open(path) as store:
+        ada = person(store, "ada")
+        assert "Where is my flat?" in ada.get("/audit").text
+        started = ada.get("/review/next?queue=audit").headers["location"]
+        assert started == f"/review/{answer}?queue=audit"
+        assert "contradicted: Oslo" not in ada.get(started).text
+        ada.post(started, data={"label": "annotation", "action": "choose", "shown": "no"})
+        assert "contradicted: Oslo" in ada.get(started).text
+        saved = ada.post(started, data={"label": "annotation", "action": "save", "shown": "yes"})
+        assert ada.get(saved.headers["location"]).headers["location"] == "/audit"  # the only doubt is reviewed
+        assert [one.annotator for one in store.reviews()] == ["ada"]  # a proposal is no review
