@@ -22,6 +22,7 @@ from memtrace_otel.model import Failure, OperationSpan, Verdict
 from memtrace_otel.repair import plan
 from memtrace_otel.repair.gates import Gates
 from memtrace_otel.repair.optimize import Result, difference, optimize, read_config
+from memtrace_otel.repair.page import write_page
 from memtrace_otel.repair.running import Outcome, Runner, is_right
 from memtrace_otel.repair.subjects import Case, RepairError, split
 from memtrace_otel.repair.systems import Mem0, Rag
@@ -203,7 +204,7 @@ def test_the_custom_instructions_of_a_real_mem0_are_repaired(loop: Loop) -> None
     ],
 )
 def test_a_poisoned_reflection_is_rejected_by_the_gate_that_is_named(
-    loop: Loop, defect: str, gate: str, poison: Rewrite
+    loop: Loop, tmp_path: Path, defect: str, gate: str, poison: Rewrite
 ) -> None:
     result = loop(*DEFECTS[defect], poison=poison, evaluations=16)
     assert result["attribution"]["tried"][0]["gate"] == gate
@@ -211,6 +212,7 @@ def test_a_poisoned_reflection_is_rejected_by_the_gate_that_is_named(
     assert len(result["attribution"]["candidates"]) == 1
     assert not result["attribution"]["offered"]
     assert "test" not in result
+    assert f">{gate}</span>" in write_page(result, tmp_path).read_text("utf-8")
 
 
 def test_answers_are_no_part_of_a_prompt() -> None:
