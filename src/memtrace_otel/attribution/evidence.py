@@ -93,7 +93,7 @@ class Evidence:
         self.results = search_results(lineage, failure.answer_span)
         self.wish: Expectation = expectation(failure.question, failure.expected, known=expected_known(failure))
         asked = max(self.answer_span.start, self.answer_span.end)
-        told = [s for s in sources_of(lineage) if s.message.span.start <= asked]
+        told = [s for s in sources_of(lineage) if s.message.span.start <= asked and not self._is_question(s)]
         self.named = tuple(s for s in told if s.message.ref in failure.evidence)
         """Sources named as gold evidence."""
         searched = {*self.results.scopes, *(s.scope for s in self.named)} - {""}
@@ -108,6 +108,10 @@ class Evidence:
         if reading:
             form = AnswerForm.TERMS if reading.refutes else self.wish.form
             self.wish = replace(self.wish, form=form, needs=(reading.need,))
+
+    def _is_question(self, source: Source) -> bool:
+        """Whether a message only asks the question: memory stored the question, which tells no answer."""
+        return source.message.content.split() == self.failure.question.split() != []
 
     # --- what the trace holds ------------------------------------------------------------------------------------
     @cached_property

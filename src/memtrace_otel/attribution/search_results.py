@@ -168,8 +168,14 @@ def _queries(span: OperationSpan) -> set[str]:
 def _last_list(lineage: Lineage, feeding: list[OperationSpan], returned: list[Hit]) -> list[Hit]:
     """Return the hits of the last list in a chain retrieve -> rerank -> assemble."""
     consumed = {version.origin for span in feeding for _, version in lineage.reads(span)}
-    last = {span.origin for span in feeding if span.origin not in consumed}
-    return [hit for hit in returned if hit.reader.origin in last] or returned
+    last = [span for span in feeding if span.origin not in consumed]
+    kept = [hit for hit in returned if hit.reader in last]
+    return kept or ([] if any(_considers(span) for span in last) else returned)
+
+
+def _considers(span: OperationSpan) -> bool:
+    """Whether a step names the records that it chose from: without a hit, the step dropped all of them."""
+    return any(v.role == Role.CANDIDATE and ref_kind(v.ref) in RECORD_KINDS for v in span.inputs)
 
 
 def _hits(lineage: Lineage, span: OperationSpan, roles: Iterable[str], context: list[str]) -> list[Hit]:

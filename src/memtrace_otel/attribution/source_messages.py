@@ -56,13 +56,9 @@ def dictated(lineage: Lineage, sources: Iterable[Source]) -> list[Source]:
             if call.kind != OpKind.RESPOND or call.end > message.span.start:
                 continue
             if any(text in _unescaped(output.content) for output in called):
-                asked = [(v, read) for v, read in lineage.reads(call) if v.role == Role.QUERY]
+                taken = (message, *source.facts)
                 found += [
-                    Source(
-                        Version(read, call, lineage.content(v, read), day_of(call.start), digest=v.digest),
-                        *(source.scope, call, True, (message, *source.facts), source.written),
-                    )
-                    for v, read in asked
+                    Source(asked, source.scope, call, True, taken, source.written) for asked in _asked(lineage, call)
                 ]
     return found
 
@@ -94,6 +90,7 @@ def _find(lineage: Lineage) -> list[Source]:
                 top = lineage.ingestion(span)
                 family = families.get(top.origin) or families.setdefault(top.origin, _family(lineage, top))
                 found[key] = _source(lineage, family, span, index)
+    found.update(_remembered(lineage))
     stored = {ref for ref, _ in found}
     for span in lineage.spans:
         for variable, version in lineage.reads(span) if span.kind in (OpKind.RESPOND, OpKind.ASSEMBLE) else []:
@@ -103,6 +100,27 @@ def _find(lineage: Lineage) -> list[Source]:
                 message = Version(version, span, content, day_said(content), digest=variable.digest)
                 found[key] = Source(message, "", span, False, (), ())
     return list(found.values())
+
+
+def _remembered(lineage: Lineage) -> dict[tuple[str, str], Source]:
+    """Return the questions to models whose tool calls wrote records: the model chose the words to remember."""
+    found: dict[tuple[str, str], Source] = {}
+    for span in lineage.spans:
+        records = tuple(v for v in lineage.written_by(span) if ref_kind(v.ref) == RefKind.MEMORY)
+        calls = [lineage.span(read.origin) for v, read in lineage.reads(span) if ref_kind(v.ref) == RefKind.COMPLETION]
+        for call in calls if records else ():
+            for message in _asked(lineage, call) if call and call.kind == OpKind.RESPOND else ():
+                key = message.ref, lineage.scope(span)
+                written = (*found[key].written, *records) if key in found else records
+                found[key] = Source(message, key[1], message.span, True, (), written)
+    return found
+
+
+def _asked(lineage: Lineage, call: OperationSpan) -> list[Version]:
+    """Return the questions that a call of a model read, as messages."""
+    day = day_of(call.start)
+    reads = [(v, read) for v, read in lineage.reads(call) if v.role == Role.QUERY]
+    return [Version(read, call, lineage.content(v, read), day, digest=v.digest) for v, read in reads]
 
 
 def _family(lineage: Lineage, top: OperationSpan) -> _Family:

@@ -70,6 +70,8 @@ def told(one: Verdict) -> tuple[str, str]:
 CONTEXT = seen("context:c", SEARCH, role=Role.CONTEXT)
 RERANKED = span(2, 2, OpKind.RERANK, parent=1, at=2, scope=ALICE, attributes={OP_PURPOSE: "CrossEncoder.rank"},
                 inputs=[QUESTION, read(RECORD, Role.CANDIDATE), read(OTHER, Role.HIT)])  # fmt: skip
+DROPPED_ALL = span(2, 2, OpKind.RERANK, at=3, scope=ALICE, attributes={OP_PURPOSE: "CrossEncoder.rank"},
+                   inputs=[QUESTION, CONTEXT, read(RECORD, Role.CANDIDATE), read(OTHER, Role.CANDIDATE)])  # fmt: skip
 ASSEMBLED = span(2, 3, OpKind.ASSEMBLE, at=5, scope=ALICE, name="build_context",
                  inputs=[CONTEXT, read(OTHER)], outputs=[put("context:d", POOL, role=Role.CONTEXT)])  # fmt: skip
 
@@ -102,6 +104,11 @@ ASSEMBLED = span(2, 3, OpKind.ASSEMBLE, at=5, scope=ALICE, name="build_context",
             *(origin_of(2, 2), "CrossEncoder.rank dropped"),
             id="reranker",
         ),
+        pytest.param(
+            [searched(QUESTION, read(RECORD), read(OTHER)), DROPPED_ALL],
+            *([], origin_of(2, 2), "CrossEncoder.rank dropped"),
+            id="reranker drops all, and the answer names no search",
+        ),
     ],
 )
 def test_the_step_that_lost_the_record_is_decisive(
@@ -132,6 +139,7 @@ def test_a_window_shows_a_part_of_a_record() -> None:
     [
         pytest.param([read(RECORD, Role.CANDIDATE, 0.05)], {RETRIEVAL_THRESHOLD: 0.1}, "below the threshold 0.1"),
         pytest.param([read(RECORD, Role.CANDIDATE, 0.8)], {GEN_AI_RETRIEVAL_TOP_K: 20}, "an expiry date"),
+        pytest.param([read(RECORD, Role.CANDIDATE)], {RETRIEVAL_THRESHOLD: 0.8}, "the threshold 0.8 or a filter"),
         pytest.param(
             [read(OTHER), read(OTHER, Role.CANDIDATE), read(RECORD, Role.CANDIDATE)],
             *({GEN_AI_RETRIEVAL_TOP_K: 1}, "candidate 2 of 2 of the search, which returned one hit"),
@@ -193,16 +201,32 @@ def test_a_record_that_shared_a_lost_summary_does_not_survive() -> None:
     assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (FailureType.UPDATE, second.origin)
 
 
-def test_the_model_that_called_a_tool_without_the_piece_extracted() -> None:
+@pytest.mark.parametrize("linked", [True, False], ids=["a write from the call", "a write of its text"])
+def test_the_model_that_called_a_tool_without_the_piece_extracted(linked: bool) -> None:
     asked = put("query:told", LOCKER, role=Role.QUERY)
     kept = "The locker is at the gym"
     call = span(1, 5, OpKind.RESPOND, at=0, inputs=[asked], name="chat",
                 outputs=[put("completion:c", f'["add_memory", "{{\\"text\\": \\"{kept}\\"}}"]')])  # fmt: skip
-    write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, inputs=[put("message:2", kept, role=Role.MESSAGE)],
-                 outputs=[put(RECORD, kept, action=Action.ADD)])  # fmt: skip
+    source = seen("completion:c", call.origin) if linked else put("message:2", kept, role=Role.MESSAGE)
+    write = span(
+        1, 1, OpKind.CREATE, at=1, scope=ALICE, inputs=[source], outputs=[put(RECORD, kept, action=Action.ADD)]
+    )
     found = verdict([call, searched(QUESTION, read(RECORD), context=kept)], CONTEXT, write=write)
     assert (found.failure_type, found.operation) == (FailureType.EXTRACTION, "chat")
     assert "took from it only" in found.reason
+
+
+@pytest.mark.parametrize("quoted", [True, False], ids=["summary", "reply"])
+def test_a_summary_that_the_prompt_holds_in_place_of_a_message_lost_the_piece(quoted: bool) -> None:
+    reply = "The user has a locker at the gym."
+    call = span(3, 1, OpKind.RESPOND, at=1, inputs=[read(RECORD, Role.HISTORY)], outputs=[put("answer:s", reply)])
+    text = f"Summary: {reply}" if quoted else reply
+    kept = span(3, 2, OpKind.INGEST, at=1, scope=ALICE, inputs=[seen("answer:s", call.origin)],
+                outputs=[put("state:s", text, action=Action.ADD)])  # fmt: skip
+    given = seen("state:s", kept.origin, role=Role.HISTORY)
+    found = verdict([call, kept, searched(QUESTION, read(RECORD), context=LOCKER)], SYSTEM, given)
+    assert found.failure_type == (FailureType.UPDATE if quoted else FailureType.RETRIEVAL)
+    assert (f'the summary "{reply}"' in found.reason) == quoted
 
 
 def test_a_reply_that_could_not_be_parsed_is_quoted() -> None:

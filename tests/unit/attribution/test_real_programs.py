@@ -38,6 +38,14 @@ def test_an_answer_that_nobody_told_is_wrongly_expected() -> None:
     assert program.ask("Where do I live?", "Lisbon", *hits, expected="Porto").failure_type == FailureType.ANNOTATION
 
 
+def test_a_stored_question_tells_no_answer() -> None:
+    program, question = Program(), "At what time does my flight to Riga leave on Monday?"
+    hits = program.tell("My flight leaves at 14:30.", "The flight leaves at 14:30")
+    program.quote(question)
+    verdict = program.ask(question, "It leaves at 14:30.", *hits, expected="16:45")
+    assert verdict.failure_type == FailureType.ANNOTATION
+
+
 def test_a_redacted_part_of_the_message_makes_the_verdict_incomplete() -> None:
     program = Program()
     hits = program.tell("The wifi is called Heron, password: [redacted: password]", "The wifi is called Heron")

@@ -57,7 +57,7 @@ def _not_asked(evidence: Evidence, record: Version) -> Miss | None:
         )
         return Miss(answer, how, "Put a span around each turn, so that its search and its answer share a trace.")
     own = evidence.lineage.scope(answer)
-    if ref_kind(record.ref) == RefKind.STATE and own and own != evidence.lineage.scope(record.span):
+    if ref_kind(record.ref) == RefKind.STATE and own != evidence.lineage.scope(record.span):
         how = "lies in another conversation (thread) than the one that was answered"
         return Miss(
             answer, how, "Give every turn of one user the same thread or session id, or a memory of all threads."
@@ -114,6 +114,8 @@ def _below_the_bar(evidence: Evidence, low: Hit, place: str) -> tuple[str, str]:
         how = f"was {place} of the search, which returned {_hits(hits)}{_equal_hits(evidence)}"
         return how, f"Raise k to {low.rank} or more{' (now ' + format(limit, 'g') + ')' if limit else ''}."
     by = f"the filter on {filters}" if (filters := _filters(search)) else "a filter or an expiry date"
+    if threshold and not score:
+        by = f"the threshold {threshold:g} or {by}"
     return f"was {place} of the search and was left out afterwards by {by}", f"Check {by} of the search and the record."
 
 

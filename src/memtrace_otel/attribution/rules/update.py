@@ -23,7 +23,8 @@ from memtrace_otel.semconv import FailureType, OpKind
 def update(evidence: Evidence) -> Finding | None:
     """Blame the write that degraded, contradicted or failed to renew what memory held."""
     for life in evidence.missing:
-        finding = _overwritten(evidence, life) or _not_written(evidence, life) or _not_renewed(evidence, life)
+        reasons = (_overwritten, _summed_up, _not_written, _not_renewed)
+        finding = next((found for reason in reasons if (found := reason(evidence, life)) is not None), None)
         if finding is not None:
             return finding
     return None
@@ -67,6 +68,45 @@ def _perhaps_overwritten(life: Life, before: Version, after: Version) -> Finding
         advice="Capture contents, so that the trace tells what the update kept.",
         steps=path(life, step, record=before),
     )
+
+
+def _summed_up(evidence: Evidence, life: Life) -> Finding | None:
+    """The prompt holds a summary in place of the record, and the summary left out the piece."""
+    dropped = {hit.record for hit in evidence.results.dropped}
+    for record in life.surviving if not life.returned else ():
+        summary = _summary(evidence, record) if evidence.record(record) in dropped else None
+        if summary is not None:
+            reason = (
+                f"The prompt holds the summary {quoted(summary.content)} in place of {excerpt(record.content, life)}"
+            )
+            return Finding(
+                failure_type=FailureType.UPDATE,
+                operation=summary.span,
+                variable=summary.ref,
+                strength=strength_of(life),
+                reason=f"{reason}; the summary does not hold {wanted(life)}.",
+                advice=f"Let the prompt of the summary keep {leaves_out(life)}.",
+                steps=path(life, Step("summarised", summary.ref, summary.origin, summary.content), record=record),
+            )
+    return None
+
+
+def _summary(evidence: Evidence, record: Version) -> Version | None:
+    """Return the newest reply of a model that read the record and that the prompt quotes. A reply that is itself a
+    message of the conversation is no summary."""
+    lineage, answer = evidence.lineage, evidence.answer_span
+    given = _folded(" ".join(lineage.content(v, read) for v, read in lineage.reads(answer)))
+    messages = {_folded(version.content) for history in evidence.records for version in history}
+    for span in reversed(lineage.readers(record)):
+        for output in span.outputs if span.kind == OpKind.RESPOND and span.origin != answer.origin else ():
+            text = _folded(output.content)
+            if text and text in given and text not in messages:
+                return lineage.output(span, output)
+    return None
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _not_written(evidence: Evidence, life: Life) -> Finding | None:
