@@ -24,6 +24,7 @@ from memtrace_otel.attribution.text import (
     terms,
     words,
 )
+from memtrace_otel.attribution.vocabulary import YES_NO
 
 CARRIED = 0.6
 """Share of a need's weight that a text must hold to carry it: clearly the greater part."""
@@ -107,7 +108,7 @@ def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> t
         return AnswerForm.ABSTAIN, ()
     expected = first_statement(expected)  # the first statement answers, the others explain
     if polarity(expected) is not None:
-        rest = terms(expected) - asked
+        rest = terms(YES_NO.sub("", expected)) - asked
         return AnswerForm.POLAR, (Need(expected, rest or asked),)
     times = tuple(periods(expected))
     if times and (_ASKS_TIME.search(question) or len(terms(in_english(expected))) <= 3 * len(times)):

@@ -118,3 +118,19 @@ def test_not_the_same_answer(question: str, expected: str, given: str) -> None:
 )
 def test_a_polite_opening_asks_for_no_conclusion(question: str, inference: bool) -> None:
     assert expectation(question, "in May").inference is inference
+
+
+@pytest.mark.parametrize(
+    ("question", "expected", "wanted"),
+    [
+        ("Does she eat meat?", "Yes", "She eats meat"),
+        ("Isst sie Fleisch?", "Ja", "Sie isst Fleisch"),
+        ("Does she eat meat?", "No, only fish", "Only fish for her"),
+    ],
+)
+def test_yes_and_no_need_the_words_of_their_question_or_of_their_rest(
+    question: str, expected: str, wanted: str
+) -> None:
+    (need,) = expectation(question, expected).needs
+    assert carries(wanted, need, LEXICON)
+    assert not carries("Yes, ja, no: another topic", need, LEXICON)
