@@ -247,7 +247,8 @@ def _print_run(result: Result) -> None:
         other = result["ablation"]
         reached = ["never" if one["needed"] is None else f"after {one['needed']} evaluations" for one in (loop, other)]
         click.echo(f"the score of the best candidate was reached {reached[0]}; without attribution {reached[1]}")
-    click.echo("offered" if loop["offered"] else "not offered: the validation questions do not show that it is better")
+    needs = f"an offer needs more right answers and p of at most {result['gates']['p']:g} on the validation questions"
+    click.echo("offered" if loop["offered"] else f"not offered: {needs}")
 
 
 def _paired(test: dict[str, Any]) -> str:

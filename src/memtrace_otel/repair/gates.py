@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any, NamedTuple, cast
 
+from memtrace_otel.attribution.expectation import AnswerForm, expectation
 from memtrace_otel.attribution.text import script, terms, words
 from memtrace_otel.repair.running import Outcome
 from memtrace_otel.repair.subjects import Case
@@ -116,7 +117,8 @@ def _remembers(new: str, used: str, case: Case) -> bool:
     """Return whether a text names the answer or quotes the question of a case, and the text in use does not."""
     question = words(case.question)
     quotes = [question[i : i + _QUOTED_WORDS] for i in range(max(1, len(question) - _QUOTED_WORDS + 1))]
-    answer = [words(case.expected)] if terms(case.expected) else []
+    is_polar = expectation(case.question, case.expected).form is AnswerForm.POLAR  # every prompt may say yes and no
+    answer = [words(case.expected)] if terms(case.expected) and not is_polar else []
     held, before = words(new), words(used)
     wanted = [*answer, *(quote for quote in quotes if len(quote) == _QUOTED_WORDS)]
     return any(_holds(held, phrase) and not _holds(before, phrase) for phrase in wanted)

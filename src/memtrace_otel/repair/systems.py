@@ -148,7 +148,7 @@ class Mem0V1(Mem0):
 
 
 class Rag(_Answering):
-    """Retrieval over the messages: each message is embedded; the `k` nearest above `threshold` are in the prompt."""
+    """Retrieval over the messages: the `k` nearest by embedding, above `threshold`, are in the prompt."""
 
     def run(self, candidate: Texts, case: Case) -> str:
         """Store the messages, search them, and answer."""
@@ -158,8 +158,7 @@ class Rag(_Answering):
                 op.read(variable_ref("message", text), role="message", content=text)
                 op.wrote(f"memory:{number}", action="ADD", content=text)
         asked = json.loads(candidate[RETRIEVAL])
-        *vectors, wanted = self._embed([*texts, case.question])
-        scores = [sum(map(mul, vector, wanted)) for vector in vectors]
+        scores = self.scores(texts, case.question)
         ranked = sorted(range(len(texts)), key=lambda number: -scores[number])
         hits = [number for number in ranked if scores[number] >= asked["threshold"]][: asked["k"]]
         with operation("search_memory", kind="retrieve", system="rag", scope=scope) as op:
@@ -171,5 +170,8 @@ class Rag(_Answering):
                     op.read(f"memory:{number}", role=role, content=texts[number], score=scores[number])
         return self.reply(candidate, [texts[number] for number in hits], case.question)
 
-    def _embed(self, texts: Sequence[str]) -> list[list[float]]:
-        return [one.embedding for one in self._client.embeddings.create(model=self.embedder, input=list(texts)).data]
+    def scores(self, texts: Sequence[str], question: str) -> list[float]:
+        """Return the score of each text for a question; another search is another method in a subclass."""
+        found = self._client.embeddings.create(model=self.embedder, input=[*texts, question])
+        *vectors, wanted = [one.embedding for one in found.data]
+        return [sum(map(mul, vector, wanted)) for vector in vectors]

@@ -220,7 +220,9 @@ def test_answers_are_no_part_of_a_prompt() -> None:
     for case in cases:
         assert (rejection := Gates().text(used, used, f"{used} For example: {case.expected}.", cases))
         assert rejection.gate == "memorised"
-    assert Gates().text(used, used, f"{used} Give numbers and names as they are said.", cases) is None
+    polar = replace(cases[0], question="Did Ana move?", expected="Yes")
+    new = f"{used} Give numbers and names as they are said. Answer yes or no where the question asks for it."
+    assert Gates().text(used, used, new, [*cases, polar]) is None
 
 
 def outcome(right: bool, tokens: int = 100) -> Outcome:
