@@ -311,6 +311,18 @@ MODEL_TOKENS = Setting(
     "MEMTRACE_MODEL_TOKENS", 1_000_000, "No call of the model is made after so many tokens of one command.", least=0
 )
 MODEL_SECONDS = Setting("MEMTRACE_MODEL_SECONDS", 60.0, "Longest time of one call of the model, in seconds.", least=0)
+MODEL_INPUT_PRICE = Setting(
+    "MEMTRACE_MODEL_INPUT_PRICE",
+    0.0,
+    "Price of a million tokens that the model reads, in any currency. Needed by a bound on the cost.",
+    least=0,
+)
+MODEL_OUTPUT_PRICE = Setting(
+    "MEMTRACE_MODEL_OUTPUT_PRICE",
+    0.0,
+    "Price of a million tokens that the model writes. Needed by a bound on the cost.",
+    least=0,
+)
 MODEL_CACHE = Setting(
     "MEMTRACE_MODEL_CACHE", "memtrace-answers.db", "SQLite file of the replies that models gave before."
 )
@@ -358,6 +370,8 @@ TABLE: tuple[AnySetting, ...] = (
     MODEL_CALLS,
     MODEL_TOKENS,
     MODEL_SECONDS,
+    MODEL_INPUT_PRICE,
+    MODEL_OUTPUT_PRICE,
     MODEL_CACHE,
     HEALTH_THRESHOLDS,
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import closing
+from collections import Counter
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +18,12 @@ from memtrace_otel.cli.output import print_table, progress_bar
 from memtrace_otel.model.printable import printable_json
 
 if TYPE_CHECKING:
-    from memtrace_otel.repair.optimize import Result
+    from rich.table import Table
+
+    from memtrace_otel.repair.optimize import Progress, Result
     from memtrace_otel.repair.plan import Plan
+
+_LIVE_ROWS = 15
 
 
 @click.group(epilog=examples("memtrace-otel repair plan", "memtrace-otel repair optimize repair.toml"))
@@ -121,7 +127,7 @@ def optimize(config: Path, out: Path | None) -> None:
     directory = out or config.with_name(f"{config.stem}-run")
     sys.path.insert(0, str(config.parent.absolute()))  # the module of the subject lies beside its configuration
     try:
-        with progress_bar("optimize") as progress:
+        with _watched() as progress:
             result = optimize(read_config(config), directory, progress=progress)
     except RepairError as error:
         fail(str(error))
@@ -212,34 +218,86 @@ def revert(run: Path, yes: bool) -> None:
         fail(str(error))
 
 
-def _print_run(result: Result) -> None:
+@contextmanager
+def _watched() -> Generator[Progress]:
+    """Show the loop on standard error as it goes: a table on a terminal, else a line for each proposal."""
+    from rich.console import Console, Group
+    from rich.live import Live
+
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    if console.is_terminal:
+        with Live(console=console, transient=True, auto_refresh=False) as live:
+            yield lambda kind, loop: live.update(
+                Group(_table(loop, _LIVE_ROWS), f"{kind}: {_spent(loop)}"), refresh=True
+            )
+        return
+    told: Counter[str] = Counter()
+
+    def tell(kind: str, loop: Result) -> None:
+        for row in _rows(loop)[1 + told[kind] :]:
+            told[kind] += 1
+            number, parent, component, minibatch, _, result = row
+            name, result = (f"candidate {number}", "accepted") if number else ("rejected", result)
+            said = f"{name} from {parent}, {component}, minibatch {minibatch or 'not run'}, {result}"
+            click.echo(f"{kind}: {said}; {_spent(loop)}", err=True)
+
+    yield tell
+
+
+def _spent(loop: Result) -> str:
+    """Return what a loop took, each with its bound where there is one."""
+    spent = {"evaluations": loop["evaluations"], **loop["spent"]}
+    bounds = {name: f" of {bound:g}" if bound else "" for name, bound in loop["budget"].items()}
+    return ", ".join(f"{used:.{4 * (name == 'cost')}f}{bounds[name]} {name}" for name, used in spent.items())
+
+
+def _rows(loop: Result) -> list[tuple[str, ...]]:
+    """Return a row for the texts in use and for each proposal: candidate, parent, component, right answers of the
+    minibatch and of the validation questions, and the failures that are left or the gate that rejected."""
+    from memtrace_otel.model.printable import one_line
+
+    texts = [one["texts"] for one in loop["candidates"]]
+    numbers = iter(loop["candidates"])
+    proposals: list[dict[str, Any]] = [{}, *loop["tried"]]
+    rows: list[tuple[str, ...]] = []
+    for tried in proposals:
+        minibatch = f"{tried['before']} -> {tried['after']}" if tried.get("count") else ""
+        if tried.get("gate"):
+            reason = one_line(f"{tried['gate']}: {tried['reason']}")
+            rows.append(("", str(texts.index(tried["parent"])), tried["component"], minibatch, "", reason))
+            continue
+        one = next(numbers)
+        number = f"{one['number']}{' *' if one['number'] == loop.get('best') else ''}"
+        parent = str(one["parent"]) if one["changed"] else ""
+        types = ", ".join(f"{count} × {type}" for type, count in one["by_type"].items())
+        component = ", ".join(one["changed"]) or "in use"
+        rows.append((number, parent, component, minibatch, f"{one['right']}/{one['count']}", types))
+    return rows
+
+
+def _table(loop: Result, most: int = 0) -> Table:
+    """Return a table of the last rows, of all rows without `most`."""
     from rich.table import Table
 
-    from memtrace_otel.model.printable import one_line, printable
+    table = Table("candidate", "parent", "component", "minibatch", "validation", "left, or the gate that rejected")
+    for row in _rows(loop)[-most:]:
+        table.add_row(*row)
+    return table
+
+
+def _print_run(result: Result) -> None:
+    from memtrace_otel.model.printable import printable
     from memtrace_otel.repair.page import changes
 
-    table = Table("", "changed", "validation", "failures", title="candidates")
     loop = result["attribution"]
-    for one in loop["candidates"]:
-        types = ", ".join(f"{count} × {type}" for type, count in one["by_type"].items())
-        mark = " *" if one["number"] == loop["best"] else ""
-        table.add_row(
-            f"{one['number']}{mark}", ", ".join(one["changed"]) or "in use", f"{one['right']}/{one['count']}", types
-        )
-    print_table(table)
-    if rejected := [one for one in loop["tried"] if one["gate"]]:
-        table = Table("gate", "component", "reason", title="rejected")
-        for one in rejected:
-            table.add_row(one["gate"], one["component"], one_line(one["reason"]))
-        print_table(table)
+    print_table(_table(loop))
     for name, lines in changes(result):
         click.secho(f"\n{name}", bold=True)
         for line in lines[2:]:
             click.secho(printable(line), fg={"+": "green", "-": "red"}.get(line[:1]))
     before, after = loop["tokens_per_run"]
     click.echo(f"\ntokens per run: {before:.0f} in use, {after:.0f} with the best candidate")
-    tokens = loop["tokens"] + loop["reflection_tokens"]
-    click.echo(f"spent: {loop['evaluations']} evaluations, {tokens} tokens, {loop['seconds']} s")
+    click.echo(f"spent: {_spent(loop)}")
     click.echo(f"validation: {_paired(loop['validation'])}")
     if "test" in result:
         click.echo(f"test, unseen conversations: {_paired(result['test'])}")

@@ -14,11 +14,11 @@ from gepa.core.adapter import EvaluationBatch
 from memtrace_otel.attribution.endpoint import openai_client
 from memtrace_otel.repair.gates import Gates, Rejection
 from memtrace_otel.repair.running import Outcome, Runner
-from memtrace_otel.repair.subjects import Case
+from memtrace_otel.repair.subjects import Case, RepairError
 
 Candidate = dict[str, str]
-Reflect = Callable[[str], tuple[str, int]]
-"""A model that rewrites: a prompt to its reply and the tokens of both."""
+Reflect = Callable[[str], str]
+"""A model that rewrites: a prompt to its reply."""
 
 _INSTRUCTIONS = """You improve one component of a memory system for agents: the {component}. This text is in use:
 <text>
@@ -39,7 +39,8 @@ Reply with the new text between <text> and </text>."""
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A proposal that a gate rejected, or that was accepted (no gate)."""
+    """A proposal that a gate rejected, or that was accepted (no gate). `before` and `after` are the right answers of
+    the `count` questions of its minibatch, which a text rejected by itself does not answer."""
 
     component: str
     parent: Candidate
@@ -48,6 +49,7 @@ class Tried:
     reason: str = ""
     before: int = 0
     after: int = 0
+    count: int = 0
 
 
 class RepairAdapter:
@@ -61,7 +63,6 @@ class RepairAdapter:
         self._reflect, self._attribution = reflect, attribution
         self._turn = 0
         self.tokens_in_use = 0.0
-        self.reflection_tokens = 0
         self.problem = ""
         """Why the rewriting model did not answer: gepa logs errors and goes on."""
         self.tried: list[Tried] = []
@@ -126,12 +127,12 @@ class RepairAdapter:
             if not reflective_dataset.get(name):
                 continue
             try:
-                reply, tokens = self._reflect(self._prompt(name, candidate, reflective_dataset[name]))
-            except openai.OpenAIError as error:
+                text = _between(
+                    self._runner.rewrite(self._reflect, self._prompt(name, candidate, reflective_dataset[name]))
+                )
+            except (openai.OpenAIError, RepairError) as error:
                 self.problem = f"the model that rewrites did not answer: {error}"
                 return {}
-            self.reflection_tokens += tokens
-            text = _between(reply)
             rejection = self._gates.text(self._used[name], candidate[name], text, self._cases)
             if any(one.text == text for one in self._rejected(name, candidate)):
                 rejection = Rejection("repeated", "the text was rejected before")
@@ -162,24 +163,20 @@ class RepairAdapter:
         rejection = self._gates.minibatch(before, after, scores, self.tokens_in_use)
         parent = state.program_candidates[proposal.parent_program_ids[0]]
         changed = next(name for name, text in proposal.candidate.items() if text != parent[name])
-        right = (sum(one.right for one in outcomes) for outcomes in (before, after))
-        self.tried.append(
-            Tried(changed, dict(parent), proposal.candidate[changed], *(rejection or Rejection("", "")), *right)
-        )
+        gate, reason = rejection or ("", "")
+        was, now = (sum(one.right for one in outcomes) for outcomes in (before, after))
+        text = proposal.candidate[changed]
+        self.tried.append(Tried(changed, dict(parent), text, gate, reason, was, now, len(after)))
         return rejection is None
 
     def get_adapter_state(self) -> dict[str, Any]:
         """Return what a run that was stopped needs to go on."""
-        return {
-            "turn": self._turn,
-            "reflection_tokens": self.reflection_tokens,
-            "tried": [asdict(one) for one in self.tried],
-        }
+        return {"turn": self._turn, "tried": [asdict(one) for one in self.tried]}
 
     def set_adapter_state(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         if state:
-            self._turn, self.reflection_tokens = state["turn"], state["reflection_tokens"]
+            self._turn = state["turn"]
             self.tried = [Tried(**one) for one in state["tried"]]
 
 
@@ -193,8 +190,8 @@ def reflecting_model(name: str) -> Reflect:
     """Return a model behind OPENAI_BASE_URL and OPENAI_API_KEY. Raises ValueError when neither is set."""
     client = openai_client(retries=2)
 
-    def reflect(prompt: str) -> tuple[str, int]:
+    def reflect(prompt: str) -> str:
         done = client.chat.completions.create(model=name, messages=[{"role": "user", "content": prompt}])
-        return done.choices[0].message.content or "", done.usage.total_tokens if done.usage else 0
+        return done.choices[0].message.content or ""
 
     return reflect

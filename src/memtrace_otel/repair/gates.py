@@ -72,7 +72,7 @@ class Gates:
             return Rejection("lost", f"{lost} right answers turned wrong, at most {self.lost} may")
         if scores[1] <= scores[0]:
             return Rejection("no improvement", "no more answers are right, and no fact comes further than before")
-        spent = mean(one.tokens for one in after)
+        spent = mean(one.spent.tokens for one in after)
         if tokens and spent > self.cost * tokens:
             return Rejection("cost", f"{spent:.0f} tokens per run, at most {self.cost * tokens:.0f}")
         return None
@@ -131,4 +131,4 @@ def _holds(text: Sequence[str], phrase: Sequence[str]) -> bool:
 
 def tokens_per_run(outcomes: Iterable[Outcome]) -> float:
     """Return the mean tokens of the runs that ended, 0 when no usage was captured."""
-    return mean([one.tokens for one in outcomes if one.tokens] or [0])
+    return mean([one.spent.tokens for one in outcomes if one.spent.tokens] or [0])

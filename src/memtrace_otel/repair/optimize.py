@@ -8,6 +8,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from hashlib import sha256
 from math import sqrt
 from pathlib import Path
@@ -22,19 +23,21 @@ from memtrace_otel.report import write_private
 
 RESULT, CONFIG = "repair.json", "config.json"
 _Z = 1.959964
-Progress = Callable[[int, int], None]
 Result = dict[str, Any]
+Progress = Callable[[str, Result], None]
+"""Is told after each run: `attribution` or `ablation`, and the loop so far, with `spent` and `budget`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of one loop: evaluations of a candidate on a question, model calls of these, tokens with those of the
-    rewriting model, seconds since the loop began or went on. 0: no limit."""
+    """Limits of one loop with its rewriting model: evaluations of a candidate on a question, model calls, tokens,
+    seconds of runs, and cost in the unit of the prices. 0: no limit. A step that began within the limits ends."""
 
     evaluations: int = 200
     calls: int = 0
     tokens: int = 0
     seconds: int = 3600
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class Config:
     ablation: bool = True
     budget: Budget = field(default_factory=Budget)
     gates: Gates = field(default_factory=Gates)
+    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """Of a million tokens read and written, by the name of the model; for others, those of the settings."""
 
 
 def read_config(path: Path) -> Config:
@@ -62,15 +67,21 @@ def read_config(path: Path) -> Config:
             raise RepairError(f"{path}: unknown: {', '.join(sorted(unknown))}")
         budget, gates = Budget(**said.pop("budget", {})), Gates(**said.pop("gates", {}))
         cases = path.parent / said.pop("cases")
-        config = Config(cases=cases, budget=budget, gates=gates, **said)
+        usual = settings.MODEL_INPUT_PRICE.read(), settings.MODEL_OUTPUT_PRICE.read()
+        named = {str(model): (float(read), float(written)) for model, (read, written) in said.pop("prices", {}).items()}
+        prices = named | {"": usual} if any(usual) else named
+        config = Config(cases=cases, budget=budget, gates=gates, prices=prices, **said)
     except (KeyError, TypeError, ValueError) as error:
         raise error if isinstance(error, RepairError) else RepairError(f"{path}: {error}") from error
     if config.budget.evaluations < 1 or config.minibatch < 1:
         raise RepairError(f"{path}: budget.evaluations and minibatch are at least 1")
+    if config.budget.cost and not config.prices:
+        envs = f"{settings.MODEL_INPUT_PRICE.env} and {settings.MODEL_OUTPUT_PRICE.env}"
+        raise RepairError(f"{path}: budget.cost needs prices: the table [prices], or {envs}")
     return config
 
 
-def optimize(config: Config, directory: Path, *, progress: Progress = lambda done, total: None) -> Result:
+def optimize(config: Config, directory: Path, *, progress: Progress = lambda kind, loop: None) -> Result:
     """Search, test and return the result; it is written to `repair.json` in the directory.
 
     A run that was stopped goes on. A finished run is not repeated: the test split is seen once. Raises RepairError
@@ -99,17 +110,12 @@ def optimize(config: Config, directory: Path, *, progress: Progress = lambda don
         "gates": asdict(config.gates),
         "used": dict(subject.components()),
     }
-    total = config.budget.evaluations * (1 + config.ablation)
     for number, kind in enumerate(("attribution", "ablation")[: 1 + config.ablation]):
         home = directory / kind
         home.mkdir(exist_ok=True)
-        runner = Runner(subject, judge, home / "outcomes.jsonl")
-        done = number * config.budget.evaluations
-
-        def update(runs: int, _: int, done: int = done) -> None:
-            progress(done + min(runs, config.budget.evaluations), total)
-
-        result[kind] = _loop(config, runner, result["used"], parts, home, reflect, not number, update)
+        runner = Runner(subject, judge, home / "outcomes.jsonl", config.prices)
+        loop = _Loop(config, runner, result["used"], parts, home, reflect, not number)
+        result[kind] = loop.search(partial(progress, kind))
         if not number and result[kind]["offered"]:
             result["test"] = _test(runner, result["used"], result[kind], parts["test"])
     if config.ablation:
@@ -142,101 +148,102 @@ def read_result(directory: Path) -> Result:
         raise RepairError(f"{directory} holds no finished run") from None
 
 
-def _loop(
-    config: Config,
-    runner: Runner,
-    used: dict[str, str],
-    parts: Mapping[str, list[Case]],
-    home: Path,
-    reflect: Callable[[str], tuple[str, int]],
-    attribution: bool,
-    progress: Progress,
-) -> Result:
-    """Let gepa search within the budget, and return every candidate, every rejection, and the candidate offered."""
-    from gepa import api
-    from gepa.utils import ScoreThresholdStopper
+class _Loop:
+    """One search: gepa proposes within the budget, and every candidate and every rejection is kept."""
 
-    from memtrace_otel.repair.adapter import RepairAdapter
+    def __init__(
+        self,
+        config: Config,
+        runner: Runner,
+        used: dict[str, str],
+        parts: Mapping[str, list[Case]],
+        home: Path,
+        reflect: Callable[[str], str],
+        attribution: bool,
+    ) -> None:
+        from memtrace_otel.repair.adapter import RepairAdapter
 
-    train, validation = parts["train"], parts["validation"]
-    adapter = RepairAdapter(runner, used, config.gates, [*train, *validation], reflect, attribution)
-    began = time.monotonic()
-    in_use = [runner.run(used, case) for case in validation]
-    if errors := [str(one.feedback["error"]) for one in in_use if "error" in one.feedback]:
-        raise RepairError(f"the subject fails with the texts in use: {errors[0]}")
-    adapter.tokens_in_use = tokens_per_run(in_use)
+        self._config, self._runner, self._used, self._home = config, runner, used, home
+        self._train, self._validation = parts["train"], parts["validation"]
+        seen = [*self._train, *self._validation]
+        self._adapter = RepairAdapter(runner, used, config.gates, seen, reflect, attribution)
 
-    def is_spent(state: Any) -> bool:
-        progress(state.total_num_evals, config.budget.evaluations)
-        budget, spent = config.budget, runner.spent
-        limits = (budget.calls, budget.tokens, budget.seconds)
-        used_up = (spent.calls, spent.tokens + adapter.reflection_tokens, time.monotonic() - began)
-        return bool(adapter.problem) or any(
-            limit and used >= limit for limit, used in zip(limits, used_up, strict=True)
+    def search(self, progress: Callable[[Result], None]) -> Result:
+        """Return the loop with the candidate that is offered. Raises RepairError when a model does not answer."""
+        from gepa import api
+        from gepa.utils import ScoreThresholdStopper
+
+        runner, adapter, budget = self._runner, self._adapter, self._config.budget
+        evaluations = 0
+        runner.told = lambda: progress(self._so_far(evaluations))
+        in_use = [runner.run(self._used, case) for case in self._validation]
+        if errors := [str(one.feedback["error"]) for one in in_use if "error" in one.feedback]:
+            raise RepairError(f"the subject fails with the texts in use: {errors[0]}")
+        adapter.tokens_in_use = tokens_per_run(in_use)
+
+        def is_spent(state: Any) -> bool:
+            nonlocal evaluations
+            evaluations = state.total_num_evals
+            limits = ((getattr(budget, name), used) for name, used in asdict(runner.spent).items())
+            return bool(adapter.problem) or any(limit and used >= limit for limit, used in limits)
+
+        found: Any = cast("Any", api).optimize(
+            seed_candidate=self._used,
+            trainset=self._train,
+            valset=self._validation,
+            adapter=adapter,
+            reflection_minibatch_size=min(self._config.minibatch, len(self._train)),
+            module_selector=adapter.blamed,
+            acceptance_criterion=adapter,
+            max_metric_calls=budget.evaluations,
+            stop_callbacks=[is_spent, ScoreThresholdStopper(1.0)],
+            logger=_Log(self._home / "gepa.log"),
+            run_dir=str(self._home / "gepa"),
+            track_best_outputs=False,
+            seed=self._config.seed,
         )
+        if adapter.problem:
+            raise RepairError(adapter.problem)
+        loop = self._so_far(found.total_metric_calls)
+        for one, seen in zip(loop["candidates"], found.discovery_eval_counts, strict=True):
+            one["evaluations"] = seen
+        best = max(loop["candidates"], key=lambda one: (one["right"], -one["number"]))
+        chosen = [runner.run(best["texts"], case) for case in self._validation]
+        test = paired([(a.right, b.right) for a, b in zip(in_use, chosen, strict=True)])
+        return loop | {
+            "best": best["number"],
+            "validation": test | difference(test),
+            "offered": test["b"] > test["a"] and test["p"] <= self._config.gates.p,
+            "runs": runner.runs,
+            "rewriting": asdict(runner.rewriting),
+            "tokens_per_run": [adapter.tokens_in_use, tokens_per_run(chosen)],
+        }
 
-    found: Any = cast("Any", api).optimize(
-        seed_candidate=used,
-        trainset=train,
-        valset=validation,
-        adapter=adapter,
-        reflection_minibatch_size=min(config.minibatch, len(train)),
-        module_selector=adapter.blamed,
-        acceptance_criterion=adapter,
-        max_metric_calls=config.budget.evaluations,
-        stop_callbacks=[is_spent, ScoreThresholdStopper(1.0)],
-        logger=_Log(home / "gepa.log"),
-        run_dir=str(home / "gepa"),
-        track_best_outputs=False,
-        seed=config.seed,
-    )
-    if adapter.problem:
-        raise RepairError(adapter.problem)
-    candidates = [
-        _candidate(runner, number, found.candidates, found.parents[number], validation)
-        | {"evaluations": found.discovery_eval_counts[number]}
-        for number in range(len(found.candidates))
-    ]
-    best = max(candidates, key=lambda one: (one["right"], -one["number"]))
-    chosen = found.candidates[best["number"]]
-    marks = [(runner.run(used, case).right, runner.run(chosen, case).right) for case in validation]
-    test = paired(marks)
-    better = test["b"] > test["a"]
-    return {
-        "candidates": candidates,
-        "tried": [asdict(one) for one in adapter.tried],
-        "best": best["number"],
-        "validation": test | difference(test),
-        "offered": better and test["p"] <= config.gates.p,
-        "evaluations": found.total_metric_calls,
-        "runs": runner.runs,
-        "tokens": runner.spent.tokens,
-        "reflection_tokens": adapter.reflection_tokens,
-        "seconds": round(runner.spent.seconds, 1),
-        "tokens_per_run": [adapter.tokens_in_use, tokens_per_run(runner.run(chosen, case) for case in validation)],
-    }
-
-
-def _candidate(
-    runner: Runner,
-    number: int,
-    candidates: Sequence[Mapping[str, str]],
-    parents: Sequence[int | None],
-    validation: Sequence[Case],
-) -> dict[str, Any]:
-    """Return what is kept of a candidate: the changed texts, its parent, and its score by failure type."""
-    texts = candidates[number]
-    parent = next((one for one in parents if one is not None), None)
-    outcomes = [runner.run(texts, case) for case in validation]
-    return {
-        "number": number,
-        "parent": parent,
-        "changed": [name for name in texts if parent is not None and texts[name] != candidates[parent][name]],
-        "texts": dict(texts),
-        "right": sum(one.right for one in outcomes),
-        "count": len(outcomes),
-        "by_type": dict(Counter(one.failure_type for one in outcomes if not one.right)),
-    }
+    def _so_far(self, evaluations: int) -> Result:
+        """Return every candidate with its score by failure type on the validation questions, and every proposal."""
+        accepted = [one for one in self._adapter.tried if not one.gate]
+        texts = [self._used, *({**one.parent, one.component: one.text} for one in accepted)]
+        candidates: list[Result] = []
+        for number, one in enumerate(texts):
+            outcomes = self._runner.known(one, self._validation)
+            candidates.append(
+                {
+                    "number": number,
+                    "parent": texts.index(accepted[number - 1].parent) if number else None,
+                    "changed": [accepted[number - 1].component] if number else [],
+                    "texts": one,
+                    "right": sum(outcome.right for outcome in outcomes),
+                    "count": len(outcomes),
+                    "by_type": dict(Counter(outcome.failure_type for outcome in outcomes if not outcome.right)),
+                }
+            )
+        return {
+            "candidates": candidates,
+            "tried": [asdict(one) for one in self._adapter.tried],
+            "evaluations": evaluations,
+            "spent": asdict(self._runner.spent),
+            "budget": asdict(self._config.budget),
+        }
 
 
 def _test(runner: Runner, used: Mapping[str, str], loop: Result, cases: Sequence[Case]) -> Result:

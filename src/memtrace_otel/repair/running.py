@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -48,6 +48,8 @@ Judge = Callable[[str, str, str], bool]
 """Says whether an answer is right: question, expected answer, given answer."""
 _ERROR = "error"
 """Type of an outcome without an answer: the candidate broke the subject."""
+_REWRITING = "rewriting"
+"""Key of what a call of the rewriting model took, in the file of outcomes."""
 _OUTAGES = (
     ConnectionError,
     TimeoutError,
@@ -68,6 +70,28 @@ _TEXTS, _CHARACTERS = 12, 500
 """Inputs and outputs of the decisive operation that are shown to the reflecting model, and characters of each."""
 
 
+Prices = Mapping[str, tuple[float, float]]
+"""Prices of a million tokens read and written, by the name of the model; '' for every other model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What runs took: calls of models, their tokens, the price of these tokens, and seconds."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            round(self.seconds + other.seconds, 3),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One run. `component` is the text that the verdict blames, '' for none; `feedback` explains a wrong answer."""
@@ -77,9 +101,7 @@ class Outcome:
     failure_type: str = ""
     component: str = ""
     feedback: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    tokens: int = 0
-    calls: int = 0
-    seconds: float = 0.0
+    spent: Spent = Spent()
 
     @property
     def progress(self) -> float:
@@ -100,48 +122,65 @@ def is_right(question: str, expected: str, given: str) -> bool:
 
 
 class Runner:
-    """Runs candidates. Outcomes are remembered in a file, so that a run which was stopped goes on where it was."""
+    """Runs candidates. Outcomes, and the spending of the rewriting model, are kept in a file: a run goes on there."""
 
-    def __init__(self, subject: Subject, judge: Judge, path: Path) -> None:
-        self._subject, self._judge, self._path = subject, judge, path
-        self.spent = Outcome("", False)
-        self.runs = 0
+    def __init__(self, subject: Subject, judge: Judge, path: Path, prices: Prices | None = None) -> None:
+        self._subject, self._judge, self._path, self._prices = subject, judge, path, prices or {}
+        self.spent = self.rewriting = Spent()
+        self.told: Callable[[], None] = lambda: None
+        """Is called after each run that is not known."""
         self._known: dict[str, Outcome] = {}
         content = path.read_bytes() if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:  # a run that was killed leaves half a line
             path.write_bytes(whole)
         for line in whole.splitlines():
-            key, outcome = json.loads(line)
-            self._remember(key, Outcome(**outcome))
+            key, said = json.loads(line)
+            self._remember(key, Outcome(**said | {"spent": Spent(**said["spent"])}))
+
+    @property
+    def runs(self) -> int:
+        """How many runs of the subject there are."""
+        return len(self._known)
+
+    def _keep(self, key: str, outcome: Outcome) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([key, asdict(outcome)], ensure_ascii=False) + "\n")
+        self._remember(key, outcome)
+        self.told()
 
     def _remember(self, key: str, outcome: Outcome) -> None:
-        self._known[key] = outcome
-        self.runs += 1
-        spent = self.spent
-        self.spent = Outcome(
-            "", False, tokens=spent.tokens + outcome.tokens, calls=spent.calls + outcome.calls,
-            seconds=spent.seconds + outcome.seconds,
-        )  # fmt: skip
+        self.spent += outcome.spent
+        if key == _REWRITING:
+            self.rewriting += outcome.spent
+        else:
+            self._known[key] = outcome
+
+    def rewrite(self, reflect: Callable[[str], str], prompt: str) -> str:
+        """Return the reply of the rewriting model; its calls are counted with those of the runs."""
+        with counted(self._prices) as spent:
+            reply = reflect(prompt)
+        self._keep(_REWRITING, Outcome("", False, spent=spent()))
+        return reply
+
+    def known(self, candidate: Texts, cases: Iterable[Case]) -> list[Outcome]:
+        """Return the outcomes of a candidate on those of the cases that it has run."""
+        return [self._known[key] for case in cases if (key := _key(candidate, case)) in self._known]
 
     def run(self, candidate: Texts, case: Case) -> Outcome:
         """Return the outcome of a candidate on a case; the subject runs once for both.
 
         Raises RepairError when an endpoint does not answer; then nothing is remembered.
         """
-        key = sha256(json.dumps([dict(sorted(candidate.items())), case.id, case.question]).encode()).hexdigest()
+        key = _key(candidate, case)
         if key not in self._known:
-            outcome = self._run(candidate, case)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([key, asdict(outcome)], ensure_ascii=False) + "\n")
-            self._remember(key, outcome)
+            self._keep(key, self._run(candidate, case))
         return self._known[key]
 
     def _run(self, candidate: Texts, case: Case) -> Outcome:
-        started = time.monotonic()
         error: Exception | None = None
         answer, right = "", False
-        with captured() as (tracer, spans), counted() as usage:
+        with captured() as (tracer, spans), counted(self._prices) as spent:
             try:
                 with tracer.start_as_current_span("memtrace.repair"):
                     answer = self._subject.run(candidate, case)
@@ -152,21 +191,17 @@ class Runner:
             except Exception as broken:  # a candidate that breaks the subject is a wrong answer, and no end of the run
                 error = broken
             found = spans()
-        costs: dict[str, Any] = {
-            "tokens": sum(usage),
-            "calls": len(usage),
-            "seconds": round(time.monotonic() - started, 3),
-        }
+        cost = spent()
         if error is not None:
-            return Outcome("", False, _ERROR, feedback={"error": f"{type(error).__name__}: {error}"[:500]}, **costs)
+            return Outcome("", False, _ERROR, feedback={"error": f"{type(error).__name__}: {error}"[:500]}, spent=cost)
         if right:
-            return Outcome(answer, True, **costs)
+            return Outcome(answer, True, spent=cost)
         graph = build_graph(found)
         verdict = next(iter(attribute_trace(graph)), None)
         if verdict is None:
-            return Outcome(answer, False, str(FailureType.UNKNOWN), **costs)
+            return Outcome(answer, False, str(FailureType.UNKNOWN), spent=cost)
         component = component_text(component_of(verdict, graph))
-        return Outcome(answer, False, str(verdict.failure_type), component, _explained(verdict, graph), **costs)
+        return Outcome(answer, False, str(verdict.failure_type), component, _explained(verdict, graph), cost)
 
 
 def _explained(verdict: Verdict, graph: EvolutionGraph) -> dict[str, Any]:
@@ -184,23 +219,43 @@ def _explained(verdict: Verdict, graph: EvolutionGraph) -> dict[str, Any]:
     }
 
 
+def _key(candidate: Texts, case: Case) -> str:
+    return sha256(json.dumps([dict(sorted(candidate.items())), case.id, case.question]).encode()).hexdigest()
+
+
 @contextmanager
-def counted() -> Generator[list[int]]:
-    """Yield a list that gets the tokens of each chat completion inside; a stream counts with no tokens.
+def counted(prices: Prices) -> Generator[Callable[[], Spent]]:
+    """Yield a function that returns what the chat completions inside took; a stream counts with no tokens.
 
     Capture has the usage of answers alone: the model calls inside a memory system are no spans of their own.
+    With prices, a call of a model without a price is not made; this call and the function raise RepairError.
     """
-    found: list[int] = []
+    found: list[Spent] = []
+    refused: list[RepairError] = []
+    started = time.monotonic()
 
     def create(wrapped: Callable[..., Any], instance: object, args: Any, kwargs: Any) -> Any:
+        model = str(kwargs.get("model"))
+        price = prices.get(model) or prices.get("")
+        if prices and price is None:
+            refused.append(RepairError(f"the model {model} has no price in [prices] of the configuration"))
+            raise refused[0]
         done = wrapped(*args, **kwargs)
-        found.append(getattr(getattr(done, "usage", None), "total_tokens", 0))
+        by = price or (0.0, 0.0)
+        usage = getattr(done, "usage", None)
+        read, total = (getattr(usage, name, 0) or 0 for name in ("prompt_tokens", "total_tokens"))
+        found.append(Spent(1, total, (read * by[0] + max(0, total - read) * by[1]) / 1e6))
         return done
+
+    def spent() -> Spent:
+        for error in refused:  # perhaps the subject ignored it
+            raise error
+        return sum(found, Spent(seconds=time.monotonic() - started))
 
     original = Completions.create
     setattr(Completions, "create", wrapt.FunctionWrapper(original, create))  # noqa: B010
     try:
-        yield found
+        yield spent
     finally:
         Completions.create = original
 

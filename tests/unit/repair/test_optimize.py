@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +27,15 @@ from memtrace_otel.repair import plan
 from memtrace_otel.repair.gates import Gates
 from memtrace_otel.repair.optimize import Result, difference, optimize, read_config
 from memtrace_otel.repair.page import write_page
-from memtrace_otel.repair.running import Outcome, Runner, is_right
+from memtrace_otel.repair.running import Outcome, Runner, Spent, is_right
 from memtrace_otel.repair.subjects import Case, RepairError, split
 from memtrace_otel.repair.systems import Mem0, Rag
 from memtrace_otel.semconv import FailureType
 from memtrace_otel.sources import SqliteStore
 from tests.unit.repair.simulator import PromptModel, Rewrite, conversations
 
-EXAMPLES = Path(__file__).parents[3] / "docs" / "guide" / "examples"
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "docs" / "guide" / "examples"
 NOTES, RAG, MEM0 = "repair_subject:Notes", "memtrace_otel.repair.systems:Rag", "memtrace_otel.repair.systems:Mem0"
 EXACT = "Use the exact words of the memories.\n{memories}"
 PLAIN = "Answer from the memories.\n{memories}"
@@ -69,7 +74,9 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
         evaluations: int = 96,
         ablation: bool = False,
         judge: str = "",
-        budget: Mapping[str, int] | None = None,
+        budget: Mapping[str, float] | None = None,
+        prices: Mapping[str, Any] | None = None,
+        judged: int = 0,
     ) -> Result:
         server = serving(PromptModel(poison))
         monkeypatch.setenv("OPENAI_BASE_URL", server.__enter__().base_url)
@@ -81,11 +88,19 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
             "budget": {"evaluations": evaluations, **(budget or {})},
             "gates": {"cost": 3},
             "options": options,
+            "prices": prices or {},
         }
         lines = [f"{name} = {json.dumps(value)}" for name, value in said.items()]
         for name, table in tables.items():
             lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
         (tmp_path / "repair.toml").write_text("\n".join(lines))
+        if judged:  # in a process that kills itself at this judgement
+            command = [sys.executable, "-m", "memtrace_otel", "repair", "optimize", tmp_path / "repair.toml"]
+            path = os.pathsep.join([str(ROOT), str(EXAMPLES)])
+            done = subprocess.run(command, env={**os.environ, "JUDGED": str(judged), "PYTHONPATH": path}, check=False)
+            assert done.returncode == -signal.SIGKILL
+            (tmp_path / "repair-run").rename(tmp_path / "run")
+            return {}
         return optimize(read_config(tmp_path / "repair.toml"), tmp_path / "run")
 
     yield run
@@ -226,7 +241,7 @@ def test_answers_are_no_part_of_a_prompt() -> None:
 
 
 def outcome(right: bool, tokens: int = 100) -> Outcome:
-    return Outcome("", right, tokens=tokens)
+    return Outcome("", right, spent=Spent(tokens=tokens))
 
 
 @pytest.mark.parametrize(
@@ -246,32 +261,32 @@ def test_a_minibatch_decides_by_answers_lost_answers_gained_and_cost(
     assert (rejection.gate if rejection else "") == gate
 
 
-left = 0
+judged = count(1)
 
 
 def judge(question: str, expected: str, given: str) -> bool:
-    """The judge of the configuration; the user stops the run at the judgement when none is left."""
-    global left
-    left -= 1
-    if not left:
-        raise KeyboardInterrupt
+    """The judge of the configuration; the process ends at the judgement that JUDGED names."""
+    if next(judged) == int(os.environ.get("JUDGED", "0")):
+        os.kill(os.getpid(), signal.SIGKILL)
     return is_right(question, expected, given)
 
 
-@pytest.mark.parametrize("runs", [3, 12])
-def test_a_run_that_was_stopped_goes_on_without_repeating_runs(loop: Loop, tmp_path: Path, runs: int) -> None:
-    global left
-    left = runs
+@pytest.mark.parametrize("runs", [3, 20])
+def test_a_run_that_was_killed_goes_on_without_repeating_runs(loop: Loop, tmp_path: Path, runs: int) -> None:
     defect = DEFECTS["extraction leaves out quantities"]
-    with pytest.raises(KeyboardInterrupt):
-        loop(*defect, judge=f"{__name__}:judge")
+    loop(*defect, judge=f"{__name__}:judge", judged=runs)
     outcomes = tmp_path / "run" / "attribution" / "outcomes.jsonl"
     before = outcomes.read_text().splitlines()
     result = loop(*defect, judge=f"{__name__}:judge")
     after = outcomes.read_text().splitlines()
     assert result["attribution"]["offered"]
-    assert (len(before), after[: len(before)]) == (runs - 1, before)
-    assert len({json.loads(line)[0] for line in after}) == len(after)
+    assert after[: len(before)] == before
+    keys = [json.loads(line)[0] for line in after]
+    known = [key for key in keys if key != "rewriting"]
+    assert len([key for key in keys[: len(before)] if key != "rewriting"]) == runs - 1
+    assert len(set(known)) == len(known)
+    calls = sum(json.loads(line)[1]["spent"]["calls"] for line in after)
+    assert result["attribution"]["spent"]["calls"] <= calls  # with those before the kill, without the test questions
 
 
 def fails(question: str, expected: str, given: str) -> bool:
@@ -341,7 +356,7 @@ def test_an_outage_is_no_outcome(error: Exception, tmp_path: Path) -> None:
 
 def test_a_candidate_that_breaks_the_subject_is_an_outcome_with_costs(tmp_path: Path) -> None:
     outcome = Runner(Failing(KeyError("k")), is_right, tmp_path / "outcomes.jsonl").run({}, TRAINED)
-    assert (outcome.failure_type, outcome.seconds > 0) == ("error", True)
+    assert (outcome.failure_type, outcome.spent.seconds > 0) == ("error", True)
 
 
 def test_half_a_line_of_a_killed_run_is_left_out(tmp_path: Path) -> None:
@@ -351,6 +366,11 @@ def test_half_a_line_of_a_killed_run_is_left_out(tmp_path: Path) -> None:
     path.write_bytes(before + b'["half", {"answer')
     Runner(Failing(KeyError("k")), is_right, path)
     assert path.read_bytes() == before
+
+
+def test_no_call_is_made_of_a_model_without_a_price(loop: Loop) -> None:
+    with pytest.raises(RepairError, match="gpt-5-mini has no price"):
+        loop(*DEFECTS["answers are vague"], budget={"cost": 1}, prices={"m": [1, 4]})
 
 
 @pytest.mark.parametrize("changed", ["options", "judge", "cases"])
@@ -390,6 +410,7 @@ def test_no_conversation_is_in_two_parts() -> None:
         ("subject = 'x:y'\ncases = 'c'\nwhat = 1", "unknown: what"),
         ("subject = 'x:y'\ncases = 'c'\n[gates]\nwidth = 1", "width"),
         ("subject = 'x:y'\ncases = 'c'\n[budget]\nevaluations = 0", "at least 1"),
+        ("subject = 'x:y'\ncases = 'c'\n[budget]\ncost = 2", "MEMTRACE_MODEL_INPUT_PRICE"),
         ("subject =", "Invalid value"),
     ],
 )
@@ -427,9 +448,11 @@ def ponder(question: str, expected: str, given: str) -> bool:
     return is_right(question, expected, given)
 
 
-@pytest.mark.parametrize(("name", "limit"), [("calls", 30), ("tokens", 900), ("seconds", 1)])
-def test_a_loop_ends_within_its_budget(loop: Loop, tmp_path: Path, name: str, limit: int) -> None:
-    slow = {"judge": f"{__name__}:ponder"} if name == "seconds" else {}
-    result = loop(*DEFECTS["answers are vague"], poison=lambda text, new: text, budget={name: limit}, **slow)
+@pytest.mark.parametrize(("name", "limit"), [("calls", 30), ("tokens", 900), ("seconds", 1), ("cost", 0.002)])
+def test_a_loop_ends_within_its_budget(loop: Loop, tmp_path: Path, name: str, limit: float) -> None:
+    more: dict[str, Any] = {"judge": f"{__name__}:ponder"} if name == "seconds" else {}
+    more |= {"prices": {"m": [1, 4], "gpt-5-mini": [1, 4]}} if name == "cost" else {}
+    result = loop(*DEFECTS["answers are vague"], poison=lambda text, new: text, budget={name: limit}, **more)
+    assert limit <= result["attribution"]["spent"][name] < 2 * limit
     assert result["attribution"]["evaluations"] < 96
     assert not result["attribution"]["offered"]
