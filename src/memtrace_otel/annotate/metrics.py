@@ -20,7 +20,7 @@ class AttributionMetrics:
             semconv.METRIC_FAILURES, "{failure}", "Failing answers by attributed failure type."
         )
         self._incomplete = meter.create_counter(
-            semconv.METRIC_INCOMPLETE, "{failure}", "Verdicts made while spans, contents or origins were missing."
+            semconv.METRIC_INCOMPLETE, "{failure}", "Verdicts that guess, or that lack spans, contents or origins."
         )
         self._duration = meter.create_histogram(
             semconv.METRIC_DURATION,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from memtrace_otel.attribution.entailment import Reader, Reading
 from memtrace_otel.attribution.evidence import REDACTED_MARK, Evidence
 from memtrace_otel.attribution.expectation import AnswerForm
-from memtrace_otel.attribution.failures import find_failures
+from memtrace_otel.attribution.failures import expected_known, find_failures
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
 from memtrace_otel.attribution.ranking import DECISIVE, confidence, rank
 from memtrace_otel.attribution.reading import can_read, read_case
@@ -35,21 +35,23 @@ def attribute(
 ) -> Verdict:
     """Return the verdict on one failed answer. The same graph gives the same verdict.
 
-    The verdict is `unknown` with `complete` False when the trace does not hold enough, or when a rule raises: the
-    traceback of a rule is logged once, later failures of that rule only at debug level. `everywhere`: memory scopes
-    that were not searched count, too. `reading`: what a model said of the texts of the case.
+    A verdict is `complete` when nothing on its path is missing, its confidence is at least `DECISIVE`, and no finding
+    of another type is as strong. The verdict is `unknown` when the trace does not hold enough, or when a rule raises:
+    the traceback of a rule is logged once, later failures of that rule only at debug level. `everywhere`: memory
+    scopes that were not searched count, too. `reading`: what a model said of the texts of the case.
     """
     lineage = lineage_of(graph)
     method = WITH_MODEL if reading else METHOD
-    findings, complete = _findings(lineage, failure, everywhere, reading)
+    findings, whole = _findings(lineage, failure, everywhere, reading)
     if not findings:
-        findings, complete = [_undecided(failure)], False
+        findings, whole = [_undecided(failure)], False
     best, *others = findings
-    lacking = _lacking(graph, best)
-    complete = complete and not lacking
-    verdict_confidence = confidence(best, findings, complete)
+    hidden = _hidden(graph, best)
+    whole = whole and not hidden
+    verdict_confidence = confidence(best, findings, whole)
+    doubts = _doubts(failure, verdict_confidence, best, others)
     alternatives = tuple(
-        _alternative(lineage, other, min(confidence(other, findings, complete), verdict_confidence))
+        _alternative(lineage, other, min(confidence(other, findings, whole), verdict_confidence))
         for other in others[:MAX_ALTERNATIVES]
     )
     operation = _known(lineage, best.operation)
@@ -62,11 +64,11 @@ def attribute(
         operation_kind=operation.kind if operation else "",
         variable=best.variable,
         confidence=verdict_confidence,
-        reason=" ".join((best.reason, *lacking)),
+        reason=" ".join((best.reason, *hidden, *doubts)),
         advice=best.advice,
         evidence=best.steps,
         alternatives=alternatives,
-        complete=complete,
+        complete=whole and not doubts,
         when=operation.start if operation else 0,
         attribution_id=attribution_id(
             failure.answer_span.origin, best.failure_type, operation.origin if operation else "", best.variable, method
@@ -171,7 +173,22 @@ def _undecided(failure: Failure) -> Finding:
     )
 
 
-def _lacking(graph: EvolutionGraph, finding: Finding) -> list[str]:
+def _doubts(failure: Failure, sure: float, best: Finding, others: list[Finding]) -> list[str]:
+    """Say why a finding is a guess: its confidence is low, or a finding of another type is as strong."""
+    if best.failure_type == FailureType.UNKNOWN:
+        return []
+    if sure < DECISIVE:
+        told = (
+            "a message with the words of the expected answer"
+            if failure.evidence
+            else "the messages that told the answer"
+        )
+        return [f"This is a guess without {told if expected_known(failure) else 'the expected answer'}."]
+    tied = (other for other in others if other.strength >= best.strength and other.failure_type != best.failure_type)
+    return [f"A failure of type {other.failure_type} explains the answer as well." for other in tied][:1]
+
+
+def _hidden(graph: EvolutionGraph, finding: Finding) -> list[str]:
     """Say which contents on the path of a finding were cut or redacted, with the setting."""
     versions = [version for step in finding.steps for version in graph.versions(step.ref)]
     found: list[str] = []

@@ -17,8 +17,8 @@ DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 class Attributed:
     """One finished attribution: of which failing span (ids in hex), of which service, in how many seconds.
 
-    It is not `complete` when spans, contents or origins were missing. It comes `again` when an earlier verdict on the
-    same answer named the same failure type: the answer is counted there already.
+    A verdict is not `complete` when it is a guess, or when spans, contents or origins were missing. It comes `again`
+    when an earlier verdict on the same answer named the same failure type: the answer is counted there already.
     """
 
     failure_type: str

@@ -89,7 +89,7 @@ class AttributionCounters:
             label(semconv.METRIC_FAILURES), "Failing answers by attributed failure type.", label(semconv.FAILURE_TYPE)
         )
         self._incomplete = self._services.counter(
-            label(semconv.METRIC_INCOMPLETE), "Verdicts made while spans, contents or origins were missing."
+            label(semconv.METRIC_INCOMPLETE), "Verdicts that guess, or that lack spans, contents or origins."
         )
         outcome = (label(semconv.OUTCOME),)
         self._runs = Counter(label(semconv.METRIC_RUNS), "Attributions by outcome.", outcome, registry=registry)

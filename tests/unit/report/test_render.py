@@ -175,7 +175,7 @@ def test_missing_contents_are_named_as_missing(uncaptured: Diagnosed) -> None:
     text = " ".join(made.text)
     assert "Question not captured" in text
     assert "content not captured" in text
-    assert "incomplete trace" in text
+    assert "incomplete" in text
     assert "verdicts rest on a complete trace" in text
 
 
