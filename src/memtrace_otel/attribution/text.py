@@ -38,6 +38,7 @@ _CLOCK = re.compile(r"\b(1[0-2]|0?[1-9])(?::([0-5]\d))? ?([ap])\.?m\b")
 _SPACED_GROUPS = re.compile(r"(?<![\d.,:])[1-9]\d{0,2}(?:[ '’]\d{3})+(?![\d:])")
 _GROUPS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:\.\d{3})+)")
 _DECIMAL = re.compile(r"(\d+|[1-9]\d{0,2}(?:,\d{3})+(?=\.)|[1-9]\d{0,2}(?:\.\d{3})+(?=,))[.,](\d+)")
+_ASKED = re.compile(r"[^.!?？。！\n]*[?？]")
 _NAME = re.compile(r"[^\W\d_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\uac00-\ud7af]")
 
@@ -138,6 +139,11 @@ def first_statement(text: str) -> str:
 def statements(text: str) -> list[str]:
     """Return the parts of the text between ends of sentences, or dashes, without empty ones."""
     return [part for part in SENTENCE_END.split(text) if terms(part) or polarity(part) is not None]
+
+
+def without_questions(text: str) -> str:
+    """Return the text without its questions: a question tells no value."""
+    return _ASKED.sub("", text)
 
 
 def concluded(text: str) -> str:

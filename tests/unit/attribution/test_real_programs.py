@@ -94,6 +94,14 @@ def test_a_correction_in_other_words_that_is_stored_beside_the_old_value_is_a_fa
     assert (verdict.failure_type, verdict.span_id) == ("update", new.origin.partition("-")[2])
 
 
+def test_a_stored_question_is_no_old_value() -> None:
+    program = Program()
+    old = program.tell("Ann asks which work suits the old town.", "Ann: Do you work as a baker in the old town?")
+    program.tell("Since Monday I earn my living as a nurse.", "Earns a living as a nurse")
+    verdict = program.ask("What do I work as in the old town?", "Perhaps a baker.", *old, expected="nurse")
+    assert verdict.failure_type == "retrieval"
+
+
 def test_a_conversation_that_quotes_a_deleted_record_does_not_keep_the_record_alive() -> None:
     program = Program()
     [record] = program.tell("My wedding day is 6 June.", "Wedding day: 6 June")

@@ -107,9 +107,9 @@ def _below_the_bar(evidence: Evidence, low: Hit, place: str) -> tuple[str, str]:
     limit, threshold = _number(search, GEN_AI_RETRIEVAL_TOP_K), _number(search, RETRIEVAL_THRESHOLD)
     score = _score(low)
     if score and threshold and score < threshold:  # 0 stands for an unknown score
-        how = f"was {place} of the search with score {score:.2f}, below the threshold {threshold:g}"
+        how = f"was {place} of the search with score {score:.3g}, below the threshold {threshold:g}"
         more = f" and raise k to {low.rank} or more (now {limit:g})" if limit and low.rank > limit else ""
-        return how, f"Lower the threshold below {score:.2f}{more}."
+        return how, f"Lower the threshold below {score:.3g}{more}."
     if hits and low.rank > hits and (limit is None or hits >= limit):
         how = f"was {place} of the search, which returned {_hits(hits)}{_equal_hits(evidence)}"
         return how, f"Raise k to {low.rank} or more{' (now ' + format(limit, 'g') + ')' if limit else ''}."

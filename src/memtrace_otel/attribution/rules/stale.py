@@ -5,6 +5,7 @@ from __future__ import annotations
 from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.lineage import Version
+from memtrace_otel.attribution.text import without_questions
 from memtrace_otel.model import ref_kind
 from memtrace_otel.semconv import RefKind
 
@@ -29,7 +30,7 @@ def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | No
             if (
                 first.span.start < new.span.start
                 and evidence.lineage.scope(old.span) == scope
-                and evidence.gives(old.content, old.day)
+                and evidence.gives(without_questions(old.content), old.day)
                 and evidence.compare.about(old.content) >= AS_MUCH_ABOUT * max(about, _ABOUT)
             ):
                 return old, new
