@@ -15,6 +15,7 @@ from memtrace_otel.attribution.ranking import DECISIVE, confidence, rank
 from memtrace_otel.attribution.reading import can_read, read_case
 from memtrace_otel.attribution.rules import RULES, Finding
 from memtrace_otel.attribution.rules.finding import CERTAIN
+from memtrace_otel.attribution.text import terms
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict, attribution_id
 from memtrace_otel.semconv import FailureType, Incomplete
@@ -79,8 +80,10 @@ def attribute(
 
 
 def is_open(verdict: Verdict) -> bool:
-    """Return whether an operation outside of the loaded memory may explain the failure: no finding is decisive."""
-    return verdict.confidence < DECISIVE and bool(verdict.failure.expected)
+    """Return whether an operation outside of the loaded memory may explain the failure: no finding is decisive, or
+    words alone acquit every operation."""
+    acquitted = verdict.failure_type == FailureType.ANNOTATION and verdict.confidence < CERTAIN
+    return (verdict.confidence < DECISIVE or acquitted) and bool(verdict.failure.expected)
 
 
 def attribute_everywhere(graph: EvolutionGraph, failure: Failure, verdict: Verdict) -> Verdict:
@@ -92,7 +95,17 @@ def attribute_everywhere(graph: EvolutionGraph, failure: Failure, verdict: Verdi
     wider = attribute(graph, failure, everywhere=True)
     scoped = bool(lineage_of(graph).scope(failure.answer_span))
     says_more = wider.confidence > verdict.confidence and not (scoped and wider.failure_type != FailureType.RETRIEVAL)
-    return wider if says_more else verdict
+    return wider if says_more and _is_as_near(wider, verdict) else verdict
+
+
+def _is_as_near(wider: Verdict, verdict: Verdict) -> bool:
+    """Return whether the text of another memory shares as much with the question as the message that supports the given
+    answer: a common number alone does not take back an `annotation`."""
+    if verdict.failure_type != FailureType.ANNOTATION:
+        return True
+    asked = terms(verdict.failure.question)
+    there, here = (len(asked & terms(v.evidence[0].note)) if v.evidence else 0 for v in (wider, verdict))
+    return there >= here
 
 
 def attribute_with_model(graph: EvolutionGraph, failure: Failure, verdict: Verdict, reader: Reader) -> Verdict:

@@ -21,6 +21,7 @@ from memtrace_otel.attribution.expectation import (
 )
 from memtrace_otel.attribution.failures import expected_known
 from memtrace_otel.attribution.lineage import Lineage, Version, overwriting
+from memtrace_otel.attribution.prompt_memory import prompt_memory
 from memtrace_otel.attribution.search_results import Hit, search_results
 from memtrace_otel.attribution.source_messages import Source, dictated, sources_of
 from memtrace_otel.attribution.text import abstains, numbers, script, terms
@@ -93,7 +94,7 @@ class Evidence:
         self.results = search_results(lineage, failure.answer_span)
         self.wish: Expectation = expectation(failure.question, failure.expected, known=expected_known(failure))
         asked = max(self.answer_span.start, self.answer_span.end)
-        told = [s for s in sources_of(lineage) if s.message.span.start <= asked and not self._is_question(s)]
+        told = [s for s in sources_of(lineage) if s.message.span.start <= asked and not s.only_asks(failure.question)]
         self.named = tuple(s for s in told if s.message.ref in failure.evidence)
         """Sources named as gold evidence."""
         searched = {*self.results.scopes, *(s.scope for s in self.named)} - {""}
@@ -104,14 +105,14 @@ class Evidence:
         """Memory scopes that were not searched count, too: their owner may be another one."""
         self.messages = tuple(within if self.scopes else told)
         """Sources of these scopes, told before the answer."""
+        self._prompts: tuple[Version, ...] = ()
+        if memory := prompt_memory(lineage, self.answer_span, self.results):
+            self._prompts, self.results = memory.versions, memory.results
+            self.messages = (*memory.messages, *self.messages)
         self.compare = Comparison(self.wish, self._texts(), reading)
         if reading:
             form = AnswerForm.TERMS if reading.refutes else self.wish.form
             self.wish = replace(self.wish, form=form, needs=(reading.need,))
-
-    def _is_question(self, source: Source) -> bool:
-        """Whether a message only asks the question: memory stored the question, which tells no answer."""
-        return source.message.content.split() == self.failure.question.split() != []
 
     # --- what the trace holds ------------------------------------------------------------------------------------
     @cached_property
@@ -120,7 +121,8 @@ class Evidence:
         asked = self.results.asked_at
         histories = (history for ref in self.lineage.records() for history in self.lineage.histories(ref, asked))
         kept = (tuple(self._kept(history)) for history in histories)
-        return tuple((*history, *self._trimmed(history[-1])) for history in kept if history)
+        found = tuple((*history, *self._trimmed(history[-1])) for history in kept if history)
+        return (*found, self._prompts) if self._prompts else found
 
     def _trimmed(self, last: Version) -> list[Version]:
         """Return the deletion of a message that the turn of the question took out of the conversation.
@@ -146,11 +148,10 @@ class Evidence:
         return not self.scopes or not scope or scope in self.scopes
 
     def _of_another_conversation(self, version: Version) -> bool:
-        """Whether a version only repeats what was said in a conversation that the answer is not of, where memory was
-        searched."""
-        if not self.everywhere or not self.results.scopes or ref_kind(version.ref) != RefKind.STATE:
-            return False
-        return self.lineage.scope(version.span) not in self.results.scopes
+        """Whether a version only repeats a message of another conversation, and the answer has a memory."""
+        read = self.results.scopes if self.everywhere else ()
+        own = (self.lineage.scope(self.answer_span),) if self._prompts else read
+        return bool(own) and ref_kind(version.ref) == RefKind.STATE and self.lineage.scope(version.span) not in own
 
     @cached_property
     def readable(self) -> bool:

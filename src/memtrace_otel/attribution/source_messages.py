@@ -31,6 +31,10 @@ class Source:
     facts: tuple[Version, ...]
     written: tuple[Version, ...]
 
+    def only_asks(self, question: str) -> bool:
+        """Return whether the message is the question: memory stored the question, which tells no answer."""
+        return bool(question) and self.message.content.split() == question.split()
+
 
 _known: weakref.WeakKeyDictionary[Lineage, list[Source]] = weakref.WeakKeyDictionary()
 
@@ -58,7 +62,7 @@ def dictated(lineage: Lineage, sources: Iterable[Source]) -> list[Source]:
             if any(text in _unescaped(output.content) for output in called):
                 taken = (message, *source.facts)
                 found += [
-                    Source(asked, source.scope, call, True, taken, source.written) for asked in _asked(lineage, call)
+                    Source(asked, source.scope, call, True, taken, source.written) for asked in asked_of(lineage, call)
                 ]
     return found
 
@@ -109,14 +113,14 @@ def _remembered(lineage: Lineage) -> dict[tuple[str, str], Source]:
         records = tuple(v for v in lineage.written_by(span) if ref_kind(v.ref) == RefKind.MEMORY)
         calls = [lineage.span(read.origin) for v, read in lineage.reads(span) if ref_kind(v.ref) == RefKind.COMPLETION]
         for call in calls if records else ():
-            for message in _asked(lineage, call) if call and call.kind == OpKind.RESPOND else ():
+            for message in asked_of(lineage, call) if call and call.kind == OpKind.RESPOND else ():
                 key = message.ref, lineage.scope(span)
                 written = (*found[key].written, *records) if key in found else records
                 found[key] = Source(message, key[1], message.span, True, (), written)
     return found
 
 
-def _asked(lineage: Lineage, call: OperationSpan) -> list[Version]:
+def asked_of(lineage: Lineage, call: OperationSpan) -> list[Version]:
     """Return the questions that a call of a model read, as messages."""
     day = day_of(call.start)
     reads = [(v, read) for v, read in lineage.reads(call) if v.role == Role.QUERY]

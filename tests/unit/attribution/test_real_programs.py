@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.attribution import attribute_everywhere, attribute_trace, is_open
 from memtrace_otel.graph import build_graph
 from memtrace_otel.semconv import FailureType
 
@@ -36,6 +36,20 @@ def test_an_answer_that_nobody_told_is_wrongly_expected() -> None:
     program = Program()
     hits = program.tell("I live in Lisbon.", "Lives in Lisbon")
     assert program.ask("Where do I live?", "Lisbon", *hits, expected="Porto").failure_type == FailureType.ANNOTATION
+
+
+@pytest.mark.parametrize(
+    ("theirs", "kind"),
+    [("My shoe size is 44, I think.", FailureType.RETRIEVAL), ("I keep 44 hens.", FailureType.ANNOTATION)],
+    ids=["a memory that was not searched tells the answer", "holds the same number"],
+)
+def test_an_expected_answer_is_only_wrong_if_no_memory_tells_the_answer(theirs: str, kind: FailureType) -> None:
+    program = Program()
+    hits = program.tell("My shoe size is 38.", "The shoe size is 38")
+    program.tell(theirs, theirs, scope=BOB)
+    verdict = program.ask("What is my shoe size?", "Your shoe size is 38.", *hits, expected="44")
+    assert (verdict.failure_type, is_open(verdict)) == (FailureType.ANNOTATION, True)
+    assert attribute_everywhere(build_graph(program.spans), verdict.failure, verdict).failure_type == kind
 
 
 def test_a_stored_question_tells_no_answer() -> None:

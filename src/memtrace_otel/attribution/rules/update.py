@@ -16,8 +16,8 @@ from memtrace_otel.attribution.rules.finding import (
     wanted,
 )
 from memtrace_otel.attribution.rules.stale import stale_record
-from memtrace_otel.model import OperationSpan, Step
-from memtrace_otel.semconv import FailureType, OpKind
+from memtrace_otel.model import OperationSpan, Step, ref_kind
+from memtrace_otel.semconv import FailureType, OpKind, RefKind
 
 
 def update(evidence: Evidence) -> Finding | None:
@@ -36,7 +36,8 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
     loss = evidence.last_loss(life)
     if loss is None or loss.after.deleted:
         return None
-    reason = f"The record held {wanted(life)}"
+    held = "prompt" if ref_kind(loss.before.ref) == RefKind.PROMPT else "record"
+    reason = f"The {held} held {wanted(life)}"
     unknown = not loss.after.content  # it may have kept the piece
     if loss.before.content:
         by = "something that the trace does not show" if unknown else quoted(loss.after.content)
@@ -49,7 +50,7 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
         variable=loss.after.ref,
         strength=strength,
         reason=f"{reason}.",
-        advice=f"Let the update keep {leaves_out(life)} of the record that it replaces.",
+        advice=f"Let the update keep {leaves_out(life)} of the text that it replaces.",
         steps=path(life, step, record=loss.before),
     )
 

@@ -1,0 +1,103 @@
+"""Home-made memory: notes or a profile that a program keeps itself and puts into the system prompt of each call.
+
+No search and no record tells of this memory. The prompts of the calls that open like the prompt of the answer are its
+versions, and the questions of these calls are the messages told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from memtrace_otel.attribution.dates import day_of
+from memtrace_otel.attribution.lineage import RECORD_KINDS, Lineage, Version
+from memtrace_otel.attribution.search_results import Hit, SearchResults
+from memtrace_otel.attribution.source_messages import Source, asked_of
+from memtrace_otel.model import OperationSpan, ref_kind
+from memtrace_otel.semconv import Action, OpKind, RefKind, Role
+
+_OPENING = 16  # characters: "You are a cook. " and more are alike in two calls of one assistant
+_QUOTED = 8  # characters of a reply that a prompt repeats by more than chance
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMemory:
+    """The versions of the text in the prompt, oldest first, the messages told, and the results with the last text."""
+
+    versions: tuple[Version, ...]
+    messages: tuple[Source, ...]
+    results: SearchResults
+
+
+def prompt_memory(lineage: Lineage, answer: OperationSpan, results: SearchResults) -> PromptMemory | None:
+    """Return the memory in the prompts of the calls like the answer, None where no prompt repeats what was told, or
+    where the answer has another memory."""
+    if results.searches or any(ref_kind(hit.ref) in RECORD_KINDS for hit in results.hits):
+        return None
+    own, scope = _prompt(lineage, answer), lineage.scope(answer)
+    calls = [s for s in lineage.spans if s.kind == OpKind.RESPOND and s.start <= answer.start]
+    calls = [s for s in calls if lineage.scope(s) in (scope, "")] if own else []
+    alike = [(s, text) for s in calls if (text := _prompt(lineage, s)) and _opens_alike(text, own)]
+    versions: list[Version] = []
+    since, rewritten = 0, False
+    for span, text in alike:
+        if not versions or text != versions[-1].content:
+            writer = _writer(calls, text, since, span)
+            rewritten |= writer is not span
+            read = next(key for v, key in lineage.reads(span) if v.role == Role.PROMPT)
+            versions.append(Version(read, writer, text, day_of(span.start), Action.UPDATE))
+        since = span.start
+    told = [source for s, _ in alike if s.origin != answer.origin for source in _told(lineage, s, versions)]
+    if not (rewritten or any(_is_kept(source, versions) for source in told)):
+        return None
+    last = versions[-1]
+    hit = Hit(last.ref, last.origin, lineage.record(last.key), last.content, last.day, 1, answer)
+    return PromptMemory(tuple(versions), tuple(told), replace(results, hits=(*results.hits, hit)))
+
+
+def _prompt(lineage: Lineage, span: OperationSpan) -> str:
+    return next((lineage.content(v, read) for v, read in lineage.reads(span) if v.role == Role.PROMPT), "")
+
+
+def _opens_alike(one: str, other: str) -> bool:
+    length = min(_OPENING, len(one), len(other))
+    return one[:length] == other[:length]
+
+
+def _writer(calls: list[OperationSpan], text: str, since: int, reader: OperationSpan) -> OperationSpan:
+    """Return the call whose reply the text repeats since the call before, else the call that was given the text."""
+    replies = ((s, o.content) for s in reversed(calls) if since <= s.start < reader.start for o in s.outputs)
+    return next((s for s, reply in replies if _repeats(text, reply)), reader)
+
+
+def _told(lineage: Lineage, call: OperationSpan, versions: list[Version]) -> Iterator[Source]:
+    """Yield the questions of a call as messages, with the arguments of its tool calls that a later prompt repeats."""
+    texts = [text for o in call.outputs if ref_kind(o.ref) == RefKind.COMPLETION for text in _arguments(o.content)]
+    noted = tuple(
+        replace(version, content=text)
+        for version in versions
+        for text in texts
+        if version.span.start > call.start and _repeats(version.content, text)
+    )
+    for message in asked_of(lineage, call):
+        yield Source(message, "", call, bool(noted), (), noted)
+
+
+def _is_kept(source: Source, versions: list[Version]) -> bool:
+    """Whether a later prompt repeats a message, or what a tool call took from the message."""
+    later = (version.content for version in versions if version.span.start > source.extraction.start)
+    return bool(source.written) or any(_repeats(text, source.message.content) for text in later)
+
+
+def _repeats(prompt: str, text: str) -> bool:
+    return len(text) >= _QUOTED and text in prompt
+
+
+def _arguments(completion: str) -> list[str]:
+    """Return the texts among the arguments of a tool call, as recorded: `["name", "{...}"]`."""
+    try:
+        values = json.loads(json.loads(completion)[1]).values()
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return []
+    return [value for value in values if isinstance(value, str)]

@@ -1,0 +1,57 @@
+"""A memory that the program keeps itself, in the system prompt: what the prompts of its calls tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.graph import build_graph
+from memtrace_otel.model import OperationSpan, Verdict
+from memtrace_otel.semconv import EVALUATION_LABEL, FailureType, OpKind, Role
+from tests.unit.graph.conftest import origin_of, put, seen, span
+
+FACT, OTHER = "The boiler is vented with the 5 mm key", "The chimney sweep comes in March"
+SYSTEM, SHORT = "You help with the house. Notes: ", "Vent the boiler each autumn"
+TOOL_CALL = '["save_note", "{\\"note\\": \\"' + SHORT + '\\"}"]'
+
+
+def call(trace: int, question: str, prompt: str, *, reply: str = "Noted.", tool_call: str = "") -> OperationSpan:
+    made = put("completion:t", tool_call) if tool_call else put(f"answer:{trace}", reply)
+    asked = put(f"query:{trace}", question, role=Role.QUERY)
+    given = put(f"prompt:{trace}", prompt, role=Role.PROMPT)
+    return span(trace, 1, OpKind.RESPOND, at=trace, inputs=[asked, given], outputs=[made])
+
+
+def verdict(*calls: OperationSpan, prompt: str) -> Verdict:
+    """The verdict on an answer with this prompt that lacks the key."""
+    answer = call(8, "With which key is the boiler vented?", prompt, reply="I do not know.")
+    judge = span(8, 2, OpKind.JUDGE, at=9, attributes={EVALUATION_LABEL: "fail"},
+                 inputs=[seen("answer:8", origin_of(8, 1), role=Role.ANSWER),
+                         put("expected:e", "5 mm", role=Role.EXPECTED)])  # fmt: skip
+    (one,) = attribute_trace(build_graph([*calls, answer, judge]))
+    return one
+
+
+TOLD, NEXT = call(1, FACT, SYSTEM), call(3, OTHER, SYSTEM + FACT)
+REWRITTEN = call(4, f"Notes: {FACT}. New: {OTHER}", "Rewrite the notes.", reply=OTHER)
+
+
+@pytest.mark.parametrize(
+    ("calls", "prompt", "kind", "operation"),
+    [
+        pytest.param([TOLD, NEXT], SYSTEM + OTHER, FailureType.UPDATE, origin_of(8, 1), id="notes cut"),
+        pytest.param([TOLD, NEXT, REWRITTEN], SYSTEM + OTHER, FailureType.UPDATE, origin_of(4, 1), id="rewritten"),
+        pytest.param(
+            [call(1, FACT, SYSTEM, tool_call=TOOL_CALL)],
+            *(SYSTEM + SHORT, FailureType.EXTRACTION, origin_of(1, 1)),
+            id="tool call leaves the key out",
+        ),
+        pytest.param([TOLD, NEXT], f"{SYSTEM}{FACT}. {OTHER}", FailureType.RESPONSE, origin_of(8, 1), id="shown"),
+        pytest.param([call(1, FACT, "It is 3 May.")], "It is 4 May.", FailureType.UNKNOWN, "-", id="nothing is kept"),
+    ],
+)  # fmt: skip
+def test_the_prompts_of_an_assistant_are_the_versions_of_its_notes(
+    calls: list[OperationSpan], prompt: str, kind: FailureType, operation: str
+) -> None:
+    found = verdict(*calls, prompt=prompt)
+    assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (kind, operation), found.reason
