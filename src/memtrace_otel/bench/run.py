@@ -26,6 +26,7 @@ from memtrace_otel.otlp.files import GraphDocument, OtlpBody, read_file
 from memtrace_otel.semconv import (
     EVALUATION_EXPLANATION,
     GEN_AI_MEMORY_QUERY_TEXT,
+    GEN_AI_MEMORY_RECORDS,
     Incomplete,
     OpKind,
     RefKind,
@@ -67,7 +68,7 @@ class Mode:
             attributes = {name: value for name, value in span.attributes.items() if name != EVALUATION_EXPLANATION}
             span = replace(span, inputs=inputs, outputs=outputs, attributes=attributes)
         if not self.content and span.kind:
-            texts = (EVALUATION_EXPLANATION, GEN_AI_MEMORY_QUERY_TEXT)
+            texts = (EVALUATION_EXPLANATION, GEN_AI_MEMORY_QUERY_TEXT, GEN_AI_MEMORY_RECORDS)
             span = replace(
                 span,
                 inputs=tuple(map(_without_content, span.inputs)),

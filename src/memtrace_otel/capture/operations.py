@@ -15,13 +15,14 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.attributes import admit, record_attributes
-from memtrace_otel.capture.config import config
-from memtrace_otel.capture.content import show
+from memtrace_otel.capture.config import CaptureConfig, config
+from memtrace_otel.capture.content import show, utf8_bytes
 from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error, note_misuse
 from memtrace_otel.capture.layout import Read, Written, flow_of, lay_out, number
 from memtrace_otel.capture.metrics import operation_ended
 from memtrace_otel.capture.origins import Key, Version, next_version, origins, reader_here
+from memtrace_otel.capture.records import shown_records
 from memtrace_otel.capture.tracing import active_tracer
 from memtrace_otel.capture.turn import has_own_turn, is_step, lacks_turn, responded, searched
 from memtrace_otel.capture.values import words
@@ -470,6 +471,12 @@ class Operation:
         given: Mapping[str, object] = getattr(self.span, "attributes", None) or {}
         return {name: value for name, value in shown.items() if name not in self._admitted and name not in given}
 
+    @guarded("operation.shown_records", dict[str, AttributeValue]())
+    def _shown_records(self, limits: CaptureConfig) -> dict[str, AttributeValue]:
+        """The records for pages of other tools, unless the program has set the attribute itself."""
+        shown = shown_records(self.name or "", self._inputs, self._outputs, limits) if limits.content else {}
+        return {name: value for name, value in shown.items() if name not in self._admitted}
+
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
         limits = config()
         inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
@@ -479,7 +486,9 @@ class Operation:
         if too_many:
             self.mark(Incomplete.BUDGET)
         records = self._records() if self._is_own and error is None else {}
-        taken = sum(self._admitted.values()) + len("".join([*self._incomplete, *records, *map(str, records.values())]))
+        records |= self._shown_records(limits)
+        beside = "".join([*self._incomplete, *records, *map(str, records.values())])
+        taken = sum(self._admitted.values()) + utf8_bytes(beside)
         parts, dropped = lay_out(inputs, outputs, flow, limits, taken)
         if dropped:
             self.mark(Incomplete.BUDGET)

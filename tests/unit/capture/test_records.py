@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from memtrace_otel.capture import Operation, operation
+from memtrace_otel.capture.config import config
 from memtrace_otel.model import make_ref
-from memtrace_otel.semconv import GEN_AI_MEMORY_RECORD_COUNT, GEN_AI_MEMORY_RECORD_ID
+from memtrace_otel.semconv import (
+    GEN_AI_MEMORY_RECORD_COUNT,
+    GEN_AI_MEMORY_RECORD_ID,
+    GEN_AI_MEMORY_RECORDS,
+    GEN_AI_RETRIEVAL_DOCUMENTS,
+)
 from tests.conftest import Recording
 
 
@@ -140,3 +148,53 @@ def test_what_failed_has_found_nothing_that_anybody_knows(recording: Recording) 
     with pytest.raises(OSError, match="away"), searching(recording):
         raise OSError("away")
     assert said(recording.spans()[0]) == {}
+
+
+def records(span: ReadableSpan, name: str = GEN_AI_MEMORY_RECORDS) -> list[dict[str, object]]:
+    return json.loads(str((span.attributes or {}).get(name, "[]")))
+
+
+@pytest.mark.usefixtures("content_on")
+@pytest.mark.parametrize(
+    ("name", "attribute"), [("search_memory", GEN_AI_MEMORY_RECORDS), ("retrieval", GEN_AI_RETRIEVAL_DOCUMENTS)]
+)
+def test_found_records_are_shown_to_pages_of_other_tools(recording: Recording, name: str, attribute: str) -> None:
+    with operation("create_memory", kind="create", system="t", tracer=recording.tracer) as op:
+        op.wrote("memory:a%2Fb", action="ADD", content='tea, "Earl Grey"\n')
+    with searching(recording, name) as op:
+        op.read("query:1", role="query", content="tea?")
+        op.read("memory:a%2Fb", role="hit", content='tea, "Earl Grey"\n', score=0.75)
+        op.read("memory:é", role="hit", content="thé ☕", score=float("nan"))
+    written, found = recording.spans()
+    assert records(written) == [{"id": "a/b", "content": 'tea, "Earl Grey"\n'}]
+    assert records(found, attribute) == [
+        {"id": "a/b", "content": 'tea, "Earl Grey"\n', "score": 0.75},
+        {"id": "é", "content": "thé ☕", "score": 0},
+    ]
+
+
+@pytest.mark.usefixtures("content_on")
+@pytest.mark.parametrize(("count", "length"), [(3, 5000), (20, 300), (200, 80), (10, 2000)])
+def test_shown_records_are_cut_by_count_then_by_length_within_the_budget(
+    recording: Recording, count: int, length: int
+) -> None:
+    with searching(recording) as op:
+        for nth in range(count):
+            op.read(f"memory:{nth}", role="hit", content=f"{nth}é" * (length // 4), score=0.5)
+    span = recording.named("search_memory")[0]
+    shown = records(span)
+    assert 0 < len(shown) <= 20
+    assert all(one.get("metadata") == {"truncated": True} or len(str(one["content"])) >= length // 2 for one in shown)
+    size = len(str((span.attributes or {}).get(GEN_AI_MEMORY_RECORDS, "")).encode())
+    assert size <= config().span_bytes
+    assert list(map(str, (one["id"] for one in shown))) == [str(nth) for nth in range(len(shown))]
+
+
+@pytest.mark.usefixtures("content_on")
+def test_shown_records_are_redacted(recording: Recording) -> None:
+    secret = "sk-" + "a1" * 20
+    with searching(recording) as op:
+        op.read("memory:1", role="hit", content=f"the key is {secret}")
+    (shown,) = records(recording.spans()[0])
+    assert "the key is" in str(shown["content"])
+    assert secret not in str(shown)
