@@ -15,7 +15,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.attributes import admit, record_attributes
-from memtrace_otel.capture.config import CaptureConfig, config
+from memtrace_otel.capture.config import config
 from memtrace_otel.capture.content import show, utf8_bytes
 from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error, note_misuse
@@ -471,12 +471,6 @@ class Operation:
         given: Mapping[str, object] = getattr(self.span, "attributes", None) or {}
         return {name: value for name, value in shown.items() if name not in self._admitted and name not in given}
 
-    @guarded("operation.shown_records", dict[str, AttributeValue]())
-    def _shown_records(self, limits: CaptureConfig) -> dict[str, AttributeValue]:
-        """The records for pages of other tools, unless the program has set the attribute itself."""
-        shown = shown_records(self.name or "", self._inputs, self._outputs, limits) if limits.content else {}
-        return {name: value for name, value in shown.items() if name not in self._admitted}
-
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
         limits = config()
         inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
@@ -486,10 +480,9 @@ class Operation:
         if too_many:
             self.mark(Incomplete.BUDGET)
         records = self._records() if self._is_own and error is None else {}
-        records |= self._shown_records(limits)
-        beside = "".join([*self._incomplete, *records, *map(str, records.values())])
-        taken = sum(self._admitted.values()) + utf8_bytes(beside)
-        parts, dropped = lay_out(inputs, outputs, flow, limits, taken)
+        records |= shown_records(self.name, self._inputs, self._outputs, self._admitted, limits)
+        beside = utf8_bytes("".join([*self._incomplete, *records, *map(str, records.values())]))
+        parts, dropped = lay_out(inputs, outputs, flow, limits, sum(self._admitted.values()) + beside)
         if dropped:
             self.mark(Incomplete.BUDGET)
             note_drop("variables", dropped)

@@ -6,11 +6,13 @@ then shorter contents. With the default budget that is what Tempo keeps of a str
 
 from __future__ import annotations
 
+from collections.abc import Container
 from json.encoder import encode_basestring
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
 from memtrace_otel.capture.content import plain, preview, show, utf8_bytes
+from memtrace_otel.capture.guard import guarded
 from memtrace_otel.capture.layout import Read, Written
 from memtrace_otel.model import split_ref
 from memtrace_otel.semconv import Action, Role
@@ -36,8 +38,14 @@ _Row = tuple[str, str, float | None]
 """Ref, text before redaction, score."""
 
 
-def shown_records(name: str, read: list[Read], written: list[Written], limits: CaptureConfig) -> dict[str, str]:
-    """Return the attribute with the records of an operation of this name; {} for none, and without content capture."""
+@guarded("operation.shown_records", dict[str, str]())
+def shown_records(
+    name: str, read: list[Read], written: list[Written], given: Container[str], limits: CaptureConfig
+) -> dict[str, str]:
+    """Return the attribute with the records of an operation of this name.
+
+    {} for no records, without content capture, and for an attribute that the program has `given` itself.
+    """
     if not limits.content:
         return {}
     rows: list[_Row]
@@ -48,7 +56,7 @@ def shown_records(name: str, read: list[Read], written: list[Written], limits: C
         rows = [(w[0], w[3], None) for w in written if w[2] in _STORED and w[3] and w[0].startswith(_MEMORY)]
     else:
         return {}
-    if not rows:
+    if not rows or attribute in given:
         return {}
     shown = _fitting(rows[:_MOST], limits, int(limits.span_bytes * _SHARE) - len(attribute) - _FRAMING)
     return {attribute: shown} if shown else {}
