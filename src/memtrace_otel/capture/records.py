@@ -40,7 +40,7 @@ _Row = tuple[str, str, float | None]
 
 @guarded("operation.shown_records", dict[str, str]())
 def shown_records(
-    name: str, read: list[Read], written: list[Written], given: Container[str], limits: CaptureConfig
+    name: str | None, read: list[Read], written: list[Written], given: Container[str], limits: CaptureConfig
 ) -> dict[str, str]:
     """Return the attribute with the records of an operation of this name.
 
@@ -49,7 +49,7 @@ def shown_records(
     if not limits.content:
         return {}
     rows: list[_Row]
-    if attribute := _SEARCHES.get(name, ""):
+    if attribute := _SEARCHES.get(name or "", ""):
         rows = [(one[0], one[3], one[4]) for one in read if one[1] == _HIT and one[3]]
     elif name in _WRITES:
         attribute = semconv.GEN_AI_MEMORY_RECORDS
