@@ -323,6 +323,13 @@ MODEL_OUTPUT_PRICE = Setting(
     "Price of a million tokens that the model writes. Needed by a bound on the cost.",
     least=0,
 )
+AGENT_STEPS = Setting("MEMTRACE_AGENT_STEPS", 12, "Most replies of the model on one case of the agent.", least=1)
+AGENT_TOKENS = Setting(
+    "MEMTRACE_AGENT_TOKENS", 40_000, "The agent leaves a case after so many tokens of this case.", least=0
+)
+AGENT_SECONDS = Setting(
+    "MEMTRACE_AGENT_SECONDS", 300.0, "The agent leaves a case after so many seconds of this case.", least=0
+)
 MODEL_CACHE = Setting(
     "MEMTRACE_MODEL_CACHE", "memtrace-answers.db", "SQLite file of the replies that models gave before."
 )
@@ -372,6 +379,9 @@ TABLE: tuple[AnySetting, ...] = (
     MODEL_SECONDS,
     MODEL_INPUT_PRICE,
     MODEL_OUTPUT_PRICE,
+    AGENT_STEPS,
+    AGENT_TOKENS,
+    AGENT_SECONDS,
     MODEL_CACHE,
     HEALTH_THRESHOLDS,
 )

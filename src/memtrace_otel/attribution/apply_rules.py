@@ -108,11 +108,12 @@ def _is_as_near(wider: Verdict, verdict: Verdict) -> bool:
     return there >= here
 
 
-def attribute_with_model(graph: EvolutionGraph, failure: Failure, verdict: Verdict, reader: Reader) -> Verdict:
+def attribute_with_model(graph: EvolutionGraph, verdict: Verdict, reader: Reader) -> Verdict:
     """Return the verdict of rules and model where the rules are unsure, else `verdict`.
 
     Where the model does not answer, `verdict` stays and `model_problem` says why.
     """
+    failure = verdict.failure
     try:
         evidence = Evidence(lineage_of(graph), failure)
         if not is_unsure(evidence, verdict) or not can_read(evidence):
@@ -134,11 +135,9 @@ def is_unsure(evidence: Evidence, verdict: Verdict) -> bool:
     return verdict.confidence < CERTAIN or verdict.failure_type in _BY_MEANING
 
 
-def attribute_trace(graph: EvolutionGraph, trace_id: str | None = None, reader: Reader | None = None) -> list[Verdict]:
-    """Return the verdicts on every failed answer of a trace, of the whole graph when no trace is named. A `reader` is
-    asked about the cases that the rules leave unsure."""
-    verdicts = [attribute(graph, failure) for failure in find_failures(graph, trace_id)]
-    return [attribute_with_model(graph, v.failure, v, reader) if reader else v for v in verdicts]
+def attribute_trace(graph: EvolutionGraph, trace_id: str | None = None) -> list[Verdict]:
+    """Return the verdicts of the rules on every failed answer of a trace, of the whole graph when no trace is named."""
+    return [attribute(graph, failure) for failure in find_failures(graph, trace_id)]
 
 
 def _findings(

@@ -29,6 +29,7 @@ MAX_CHARACTERS = 1200
 """Longest text of a trace given to a model as data. Of a longer text, the two ends are given."""
 _FAILURES = 3
 """Calls in a row that fail before the endpoint counts as dead."""
+_RETRIES = 2
 _OPENAI = "https://api.openai.com/v1"
 _NOT_SET = (
     "no endpoint is set: export OPENAI_BASE_URL=http://localhost:8000/v1, or OPENAI_API_KEY=... for api.openai.com"
@@ -48,10 +49,18 @@ class Asked(Generic[T]):
 class Endpoint:
     """The endpoint of OPENAI_BASE_URL. Budgets bound one object of this class; safe for use in several threads."""
 
-    def __init__(self, client: openai.OpenAI | None = None) -> None:
+    def __init__(self, client: openai.OpenAI | None = None, *, max_cost: float | None = None) -> None:
+        """Raise ValueError when `max_cost` is given and no price is set."""
         self.model = settings.MODEL.read()
         """The model of MEMTRACE_MODEL, '' for none."""
         self.calls = self.tokens = 0
+        self._prices = settings.MODEL_INPUT_PRICE.read(), settings.MODEL_OUTPUT_PRICE.read()
+        self.cost = 0.0 if any(self._prices) else None
+        """What the replies cost, in the unit of the prices; None without prices."""
+        if max_cost is not None and self.cost is None:
+            envs = f"{settings.MODEL_INPUT_PRICE.env} and {settings.MODEL_OUTPUT_PRICE.env}"
+            raise ValueError(f"a bound on the cost needs the prices of the model: set {envs}")
+        self._max_cost, self._closed = max_cost, False
         self.url = str(client.base_url) if client else _named_url()
         """The base URL, '' for none."""
         self._failed = 0
@@ -77,7 +86,6 @@ class Endpoint:
             return Asked(None, problem=refusal)
         asked = self._call(messages, read, model or self.model, schema)
         with self._lock:
-            self.tokens += asked.tokens
             self._failed = self._failed + 1 if asked.problem else 0
         return asked
 
@@ -96,14 +104,23 @@ class Endpoint:
     def _take_call(self) -> str:
         """Count one call; return why no call is made, '' for a call."""
         with self._lock:
+            if self._closed:
+                return "the command was stopped"
             if self._failed >= _FAILURES:
                 return "the endpoint failed before"
             if self.calls >= settings.MODEL_CALLS.read():
                 return f"{settings.MODEL_CALLS.env} calls were made"
             if self.tokens >= settings.MODEL_TOKENS.read():
                 return f"{settings.MODEL_TOKENS.env} tokens were spent"
+            if self._max_cost is not None and self.cost is not None and self.cost >= self._max_cost:
+                return f"the bound on the cost, {self._max_cost:g}, is reached"
             self.calls += 1
             return ""
+
+    def close(self) -> None:
+        """Make no further call: threads at work end soon."""
+        with self._lock:
+            self._closed = True
 
     def _call(
         self, messages: Sequence[Message], read: Callable[[str], T], model: str, schema: Mapping[str, Any] | None
@@ -126,7 +143,7 @@ class Endpoint:
             return Asked(None, problem=f"{_named(self.url)} answered with status {error.status_code}")
         except (openai.OpenAIError, ValueError) as error:
             return Asked(None, problem=f"{_named(self.url)} did not answer: {type(error).__name__}")
-        tokens = _count(completion)
+        tokens = self._count(completion)
         try:
             message = completion.choices[0].message
             if message.refusal or not message.content:
@@ -134,6 +151,16 @@ class Endpoint:
             return Asked(read(message.content), tokens)
         except _UNREADABLE:
             return Asked(None, tokens, "the model's reply is not what was asked for")
+
+    def _count(self, completion: Any) -> int:
+        """Count the tokens of a reply, and what they cost; return the tokens."""
+        usage = getattr(completion, "usage", None)
+        sent, total = (getattr(usage, name, 0) or 0 for name in ("prompt_tokens", "total_tokens"))
+        with self._lock:
+            self.tokens += total
+            if self.cost is not None:
+                self.cost += (sent * self._prices[0] + max(0, total - sent) * self._prices[1]) / 1e6
+        return total
 
 
 def _named_url() -> str:
@@ -159,8 +186,9 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def openai_client(retries: int = 1) -> openai.OpenAI:
-    """Return a client of OPENAI_BASE_URL and OPENAI_API_KEY; local servers need no key.
+def openai_client() -> openai.OpenAI:
+    """Return a client of OPENAI_BASE_URL and OPENAI_API_KEY; local servers need no key. The client retries with
+    backoff: after a refused or lost connection, a timeout, the statuses 408, 409, 429 and 5xx.
 
     Raises ValueError when neither is set: contents never go to a server that nobody named.
     """
@@ -168,12 +196,7 @@ def openai_client(retries: int = 1) -> openai.OpenAI:
 
     if not _named_url():
         raise ValueError(_NOT_SET)
-    return openai.OpenAI(api_key=os.environ.get("OPENAI_API_KEY") or "none", max_retries=retries)
-
-
-def _count(completion: Any) -> int:
-    usage = getattr(completion, "usage", None)
-    return getattr(usage, "total_tokens", 0) or 0
+    return openai.OpenAI(api_key=os.environ.get("OPENAI_API_KEY") or "none", max_retries=_RETRIES)
 
 
 class ReplyFile:

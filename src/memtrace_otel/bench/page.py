@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.attribution import find_failures, read_verdict
 from memtrace_otel.bench.generate import case_files
 from memtrace_otel.bench.run import read_mode, read_spans
 from memtrace_otel.bench.score import Outcome, calibration, risk_curve, score
@@ -84,10 +85,11 @@ def _at(x: float, y: float) -> tuple[float, float]:
 
 def _report(directory: Path, mode: str, outcome: Outcome, path: Path) -> str:
     """Write the diagnostic report on one case and return its address from the page."""
-    case = str(outcome.truth["case"])
+    case, said = str(outcome.truth["case"]), outcome.said or {}
     file = next(file for file in case_files(directory) if file.name.partition(".")[0] == outcome.truth["file"])
     graph = build_graph(read_mode(directory, mode).given(list(read_spans(file))))
-    verdicts = attribute_trace(graph, str(outcome.truth["answer"])[:32])
+    found = [failure for failure in find_failures(graph) if failure.answer_span.origin == said["answer"]]
+    verdicts = [read_verdict(json.dumps(said), failure) for failure in found]
     title = f"Case {case}: planted {outcome.truth['fault']} ({outcome.planted}), {mode}"
     target = path.with_name(f"{path.stem}-reports") / f"{mode}-{case}.html"
     target.parent.mkdir(exist_ok=True)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from memtrace_otel.attribution import attribute_trace
-from memtrace_otel.attribution.entailment import Reader
-from memtrace_otel.attribution.model_reader import ModelReader
+from memtrace_otel.attribution import attribute_trace, verdict_json
+from memtrace_otel.attribution.methods import Ask
 from memtrace_otel.bench.baselines import first_loss
 from memtrace_otel.bench.generate import case_files, write_file
 from memtrace_otel.graph import build_graph
@@ -34,7 +32,6 @@ from memtrace_otel.semconv import (
 )
 
 RESULTS = "results"
-METHODS = ("rules", "rules+model")
 _CHUNK = 16
 Progress = Callable[[int, int], None]
 
@@ -83,26 +80,36 @@ def _without_content(variable: Variable) -> Variable:
     return replace(variable, content="")
 
 
-def run(directory: Path, mode: Mode, *, processes: int | None = None, progress: Progress = lambda d, t: None) -> Path:
-    """Attribute every case, and return the file of results: one JSON object per line, in the order of the names."""
+def run(
+    directory: Path,
+    mode: Mode,
+    *,
+    processes: int | None = None,
+    ask: Ask | None = None,
+    concurrency: int = 1,
+    progress: Progress = lambda d, t: None,
+) -> Path:
+    """Attribute every case, and return the file of results: one JSON object per line, in the order of the names.
+
+    Rules run in `processes`. With `ask`, threads of this process ask a model about `concurrency` cases at a time.
+    """
     paths = case_files(directory)
-    chunks = [paths[first : first + _CHUNK] for first in range(0, len(paths), _CHUNK)]
-    workers = min(processes or os.cpu_count() or 1, len(chunks) or 1)
+    size = 1 if ask else _CHUNK
+    chunks = [paths[first : first + size] for first in range(0, len(paths), size)]
+    workers = min(concurrency if ask else processes or os.cpu_count() or 1, len(chunks) or 1)
     found: list[dict[str, Any]] = []
     if workers <= 1:
         for chunk in chunks:
-            found += _attribute(chunk, mode)
+            found += _attribute(chunk, mode, ask)
             progress(len(found), len(paths))
     else:
-        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-            futures = [pool.submit(_attribute, chunk, mode) for chunk in chunks]
-            try:
-                for done in as_completed(futures):
-                    found += done.result()
-                    progress(len(found), len(paths))
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        pool: Executor = ThreadPoolExecutor(workers) if ask else ProcessPoolExecutor(workers, get_context("spawn"))
+        try:
+            for done in as_completed([pool.submit(_attribute, chunk, mode, ask) for chunk in chunks]):
+                found += done.result()
+                progress(len(found), len(paths))
+        finally:
+            pool.shutdown(wait=ask is None, cancel_futures=True)
     found.sort(key=lambda result: str(result["file"]))
     path = directory / RESULTS / f"{mode.name}.jsonl"
     path.parent.mkdir(exist_ok=True)
@@ -111,10 +118,9 @@ def run(directory: Path, mode: Mode, *, processes: int | None = None, progress: 
     return path
 
 
-def model_problems(path: Path) -> Counter[str]:
-    """Return why the model did not answer, with the number of verdicts of a file of results."""
-    results = (json.loads(line) for line in path.read_bytes().splitlines()[1:])
-    return Counter(said["model_problem"] for result in results for said in result["verdicts"] if said["model_problem"])
+def read_verdicts(path: Path) -> list[dict[str, Any]]:
+    """Return the verdicts of a file of results, as JSON objects."""
+    return [said for line in path.read_bytes().splitlines()[1:] for said in json.loads(line)["verdicts"]]
 
 
 def read_mode(directory: Path, name: str) -> Mode:
@@ -132,16 +138,16 @@ def read_spans(path: Path) -> Iterator[OperationSpan]:
             yield from to_spans(item.graph)
 
 
-def _attribute(paths: Sequence[Path], mode: Mode) -> list[dict[str, Any]]:
-    reader = ModelReader() if mode.method == "rules+model" else None
-    return [{"file": path.name.partition(".")[0], **attributed(read_spans(path), mode, reader)} for path in paths]
+def _attribute(paths: Sequence[Path], mode: Mode, ask: Ask | None) -> list[dict[str, Any]]:
+    return [{"file": path.name.partition(".")[0], **attributed(read_spans(path), mode, ask)} for path in paths]
 
 
-def attributed(spans: Iterable[OperationSpan], mode: Mode, reader: Reader | None = None) -> dict[str, Any]:
+def attributed(spans: Iterable[OperationSpan], mode: Mode, ask: Ask | None = None) -> dict[str, Any]:
     """Return the result on one file of spans: the verdicts, the seconds they took, what the lexical baseline says."""
     given = mode.given(list(spans))
     started = time.perf_counter()
-    verdicts = attribute_trace(build_graph(given), reader=reader)
+    graph = build_graph(given)
+    verdicts = [ask(graph, verdict) if ask else verdict for verdict in attribute_trace(graph)]
     seconds = (time.perf_counter() - started) / max(1, len(verdicts))
     return {
         "seconds": round(seconds, 4),
@@ -153,17 +159,5 @@ def attributed(spans: Iterable[OperationSpan], mode: Mode, reader: Reader | None
 def _verdict(verdict: Verdict) -> Mapping[str, Any]:
     operations = [(verdict.trace_id, verdict.span_id), *((a.trace_id, a.span_id) for a in verdict.alternatives)]
     types = [verdict.failure_type, *(a.failure_type for a in verdict.alternatives)]
-    return {
-        "answer": verdict.failure.answer_span.origin,
-        "failure_type": str(verdict.failure_type),
-        "confidence": verdict.confidence,
-        "ranked": [
-            [str(type), make_origin(*ids) if ids[1] else ""] for type, ids in zip(types, operations, strict=True)
-        ],
-        "complete": verdict.complete,
-        "reason": verdict.reason,
-        "method": verdict.method,
-        "model": verdict.model,
-        "tokens": verdict.tokens,
-        "model_problem": verdict.model_problem,
-    }
+    ranked = [[str(type), make_origin(*ids) if ids[1] else ""] for type, ids in zip(types, operations, strict=True)]
+    return {**verdict_json(verdict), "answer": verdict.failure.answer_span.origin, "ranked": ranked}

@@ -11,9 +11,9 @@ import click
 from rich.table import Table
 
 from memtrace_otel.cli.errors import clear_errors, fail
-from memtrace_otel.cli.options import examples, model_reader
-from memtrace_otel.cli.output import print_table, progress_bar
-from memtrace_otel.model.printable import one_line, printable_json
+from memtrace_otel.cli.options import ask_with, endpoint_within, examples, model_options
+from memtrace_otel.cli.output import print_table, progress_bar, tell_model
+from memtrace_otel.model.printable import printable_json
 
 _directory = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _as_json = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
@@ -123,9 +123,7 @@ def generate(
 
 @bench.command(epilog=examples("memtrace-otel bench run bench", "memtrace-otel bench run bench --evidence known"))
 @_directory
-@click.option(
-    "--method", default="rules", show_default=True, type=click.Choice(["rules", "rules+model"]), help="What attributes."
-)
+@model_options
 @click.option("--evidence", default="unknown", show_default=True, type=click.Choice(["known", "unknown"]),
               help="Whether the messages that told the answer are named.")  # fmt: skip
 @click.option("--expected", default="known", show_default=True, type=click.Choice(["known", "unknown"]),
@@ -134,21 +132,32 @@ def generate(
               help="Whether contents are captured.")  # fmt: skip
 @_processes
 @clear_errors
-def run(directory: Path, method: str, evidence: str, expected: str, content: str, processes: int | None) -> None:
+def run(
+    directory: Path,
+    method: str,
+    concurrency: int,
+    max_cost: float | None,
+    evidence: str,
+    expected: str,
+    content: str,
+    processes: int | None,
+) -> None:
     """Attribute the failed answers of DIRECTORY in one mode; the results go to `results/` there."""
     from memtrace_otel.bench.generate import BenchError
-    from memtrace_otel.bench.run import Mode, model_problems, run
+    from memtrace_otel.bench.run import Mode, read_verdicts, run
 
-    if method != "rules":
-        model_reader()  # reports a model without a name before the work
+    endpoint = endpoint_within(max_cost)
+    ask = ask_with(method, endpoint)
     mode = Mode(method, evidence == "known", expected == "known", content == "on")
     try:
         with progress_bar(f"run {mode.name}") as progress:
-            path = run(directory, mode, processes=processes, progress=progress)
+            path = run(directory, mode, processes=processes, ask=ask, concurrency=concurrency, progress=progress)
     except BenchError as error:
         fail(str(error))
-    for problem, count in model_problems(path).most_common():
-        click.echo(f"{count} verdicts of the rules alone: {one_line(problem)}", err=True)
+    finally:
+        endpoint.close()
+    if ask:
+        tell_model(endpoint, [(said["method"], said["model_problem"]) for said in read_verdicts(path)])
     click.echo(f"verdicts in {path}")
 
 

@@ -6,9 +6,10 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,13 @@ from rich.console import Console
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.options import (
     DAY,
-    agent,
+    ask_with,
     check_trace_ids,
     database_option,
+    endpoint_within,
     examples,
     look_in_option,
+    model_options,
     model_reader,
     no_database,
     replayer_option,
@@ -31,19 +34,19 @@ from memtrace_otel.cli.options import (
     source_option,
     verifier,
 )
-from memtrace_otel.cli.output import progress_bar
+from memtrace_otel.cli.output import progress_bar, tell_model
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation, Delivery
-    from memtrace_otel.attribution.entailment import Reader
     from memtrace_otel.attribution.replay import Cost, Verifier
     from memtrace_otel.graph import EvolutionGraph
     from memtrace_otel.model import Verdict, VerdictLog
-    from memtrace_otel.pipeline.diagnose import Diagnosis, Refine
+    from memtrace_otel.pipeline.diagnose import Diagnosis
     from memtrace_otel.report.summary import VerdictSummary
     from memtrace_otel.sources import TraceSource
 
     Found = tuple[Verdict, VerdictSummary]
+    Diagnose = Callable[..., Iterator[Diagnosis]]
 
 _logger = logging.getLogger(__name__)
 _NAMED = 3
@@ -61,6 +64,7 @@ _SHOWN_TEXT = 100
         "memtrace-otel attribute --source jaeger+http://localhost 4bf92f3577b34da6a3ce929d0e0e4736",
         "memtrace-otel attribute --all --db imported.db --look-in jaeger+http://localhost",
         "MEMTRACE_MODEL=gpt-5.4 memtrace-otel attribute --all --method rules+model",
+        "MEMTRACE_MODEL=gpt-5.4 memtrace-otel attribute --all --method rules+agent --concurrency 8",
         "memtrace-otel attribute --all --verify --dry-run",
     )
 )
@@ -70,14 +74,7 @@ _SHOWN_TEXT = 100
 @source_option
 @since_option
 @look_in_option
-@click.option(
-    "--method",
-    default="rules",
-    show_default=True,
-    type=click.Choice(["rules", "rules+model", "agent", "rules+agent"]),
-    help="What attributes. rules+model: a model (MEMTRACE_MODEL) reads the texts of the cases that rules leave unsure. "
-    "agent: a model walks the graph of every case; rules+agent: of those tied or unknown.",
-)
+@model_options
 @click.option(
     "--verify",
     is_flag=True,
@@ -96,6 +93,8 @@ def attribute(
     since: int | None,
     look_in: str,
     method: str,
+    concurrency: int,
+    max_cost: float | None,
     verify: bool,
     dry_run: bool,
     replayers: tuple[str, ...],
@@ -110,7 +109,7 @@ def attribute(
     """
     from memtrace_otel.annotate import RejectedError
     from memtrace_otel.annotate.target import read_targets
-    from memtrace_otel.attribution.endpoint import Endpoint
+    from memtrace_otel.pipeline.diagnose import diagnose
     from memtrace_otel.pipeline.export_metrics import export_metrics
 
     if everything == bool(trace_ids):
@@ -124,13 +123,13 @@ def attribute(
         raise click.UsageError("give either --db or --source")
     if (dry_run or replayers) and not verify:
         raise click.UsageError("--dry-run and --replayer go with --verify")
-    endpoint = Endpoint()
-    compares = model_reader(endpoint) if method != "rules" else None
-    reader = compares if method == "rules+model" and not dry_run else None
-    runs_again = verifier(endpoint, compares, replayers, asks=not dry_run) if verify else None
+    endpoint = endpoint_within(max_cost)
+    ask = ask_with(method, endpoint)
+    runs_again = None
+    if verify:
+        runs_again = verifier(endpoint, model_reader(endpoint) if ask else None, replayers, asks=not dry_run)
     costs = _Costs(runs_again) if runs_again and dry_run else None
-    walks = agent(endpoint, always=method == "agent") if method.endswith("agent") and not dry_run else None
-    refine = _in_turn(walks, costs or runs_again)
+    asking = partial(diagnose, ask=None if dry_run else ask, concurrency=concurrency, refine=costs or runs_again)
     annotate = annotate and not dry_run
     export_metrics()
     if annotate:
@@ -138,14 +137,15 @@ def attribute(
     found: list[Found] = []
     try:
         with _opened(database, source, look_in, annotate) as (opened, log):
-            sent = _attribute(opened, log, trace_ids, _since(since, source), annotate, found, reader, refine)
+            sent = _attribute(opened, log, trace_ids, _since(since, source), annotate, found, asking)
     finally:  # the verdicts are printed when the receiver is down, too
+        endpoint.close()
         if not dry_run:
             _print(found, as_json)
     if costs:
         click.echo(costs.told())
-    else:
-        _tell_model(found, method)
+    elif ask and found:
+        tell_model(endpoint, [(verdict.method, verdict.model_problem) for verdict, _ in found])
     if verify:
         _tell_replays(found)
     if sent.traces is not None:
@@ -164,30 +164,6 @@ def attribute(
         searched = source and (everything or source.startswith("tempo"))
         later = "; a backend's search finds spans some seconds after they were sent" if searched else ""
         fail(f"no failing answer in {asked}{later}", NOTHING_FOUND)
-
-
-def _tell_model(found: list[Found], method: str) -> None:
-    """Say how many cases were decided by rules alone, and why answers of the model are missing."""
-    if method == "rules" or not found:
-        return
-    asked = [verdict for verdict, _ in found if verdict.model]
-    tokens = sum(verdict.tokens for verdict in asked)
-    alone = len(found) - sum(not verdict.model_problem for verdict in asked)
-    click.echo(f"rules alone decided {alone} of {len(found)}; {tokens} tokens for the others", err=True)
-    for problem, count in Counter(v.model_problem for v in asked if v.model_problem).items():
-        click.echo(f"the model did not help in {count}: {problem}", err=True)
-
-
-def _in_turn(*refining: Refine | None) -> Refine | None:
-    """Return what refines a verdict by each of these, None without any."""
-    used = [one for one in refining if one is not None]
-
-    def refine(graph: EvolutionGraph, verdict: Verdict) -> Verdict:
-        for one in used:
-            verdict = one(graph, verdict)
-        return verdict
-
-    return refine if used else None
 
 
 def _tell_replays(found: list[Found]) -> None:
@@ -273,17 +249,16 @@ def _attribute(
     since: int,
     annotate: bool,
     found: list[Found],
-    reader: Reader | None,
-    refine: Refine | None,
+    asking: Diagnose,
 ) -> Delivery:
     """Attribute, add the verdicts to `found`, write them to the log and send them. The first error is raised last."""
     from memtrace_otel.annotate import Delivery, RejectedError, SendError, deliver
-    from memtrace_otel.pipeline.diagnose import PartialTraceError, diagnose, record
+    from memtrace_otel.pipeline.diagnose import PartialTraceError, record
 
     started = time.time_ns()
     total, failed, is_down = Delivery(), None, False
     with progress_bar("attribute") as progress:
-        for diagnosis in diagnose(source, log, trace_ids, since=since, progress=progress, model=reader, refine=refine):
+        for diagnosis in asking(source, log, trace_ids, since=since, progress=progress):
             made: list[Annotation] = []
             try:
                 made = record(log, diagnosis, started=started) if annotate else []

@@ -15,8 +15,8 @@ from memtrace_otel import settings
 from memtrace_otel.model import parse_time
 
 if TYPE_CHECKING:
-    from memtrace_otel.attribution.agent import Agent
     from memtrace_otel.attribution.endpoint import Endpoint
+    from memtrace_otel.attribution.methods import Ask
     from memtrace_otel.attribution.model_reader import ModelReader
     from memtrace_otel.attribution.replay import Verifier
     from memtrace_otel.pages import Page
@@ -147,8 +147,48 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def model_reader(endpoint: Endpoint | None = None) -> ModelReader:
-    """Return the reader of `--method rules+model`. Raise UsageError when no model is named."""
+def model_options(command: Callable[P, R]) -> Callable[P, R]:
+    """`--method`, `--concurrency` and `--max-cost`."""
+    for option in (
+        click.option(
+            "--max-cost",
+            type=click.FloatRange(0),
+            metavar="MONEY",
+            help="No call of the model is made after so much money; MEMTRACE_MODEL_INPUT_PRICE and "
+            "MEMTRACE_MODEL_OUTPUT_PRICE are the prices of a million tokens.",
+        ),
+        click.option(
+            "--concurrency",
+            default=4,
+            show_default=True,
+            type=click.IntRange(1, 256),
+            help="Cases about which the model is asked at the same time.",
+        ),
+        click.option(
+            "--method",
+            default="rules",
+            show_default=True,
+            type=click.Choice(["rules", "rules+model", "agent", "rules+agent"]),
+            help="What attributes. rules+model: a model (MEMTRACE_MODEL) reads the texts of the cases that rules leave "
+            "unsure. agent: a model walks the graph of every case; rules+agent: of those tied or unknown.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def endpoint_within(max_cost: float | None) -> Endpoint:
+    """Return the endpoint of the settings. Raise UsageError when a bound on the cost lacks prices."""
+    from memtrace_otel.attribution.endpoint import Endpoint
+
+    try:
+        return Endpoint(max_cost=max_cost)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def model_reader(endpoint: Endpoint) -> ModelReader:
+    """Return what compares texts by meaning. Raise UsageError when no model is named."""
     from memtrace_otel.attribution.model_reader import ModelReader
 
     try:
@@ -157,12 +197,12 @@ def model_reader(endpoint: Endpoint | None = None) -> ModelReader:
         raise click.UsageError(str(error)) from None
 
 
-def agent(endpoint: Endpoint, *, always: bool) -> Agent:
-    """Return the agent. Raise UsageError when no model is named."""
-    from memtrace_otel.attribution.agent import Agent
+def ask_with(method: str, endpoint: Endpoint) -> Ask | None:
+    """Return what asks the model of a method, None for `rules`. Raise UsageError when no model is named."""
+    from memtrace_otel.attribution.methods import ask_with
 
     try:
-        return Agent(endpoint, always=always)
+        return ask_with(method, endpoint)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+import click
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from memtrace_otel.model.printable import one_line
+
+if TYPE_CHECKING:
+    from memtrace_otel.attribution.endpoint import Endpoint
 
 _UNBOUNDED = 1_000_000_000
 
@@ -22,6 +30,26 @@ def progress_bar(title: str) -> Generator[Callable[[int, int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def tell_model(endpoint: Endpoint, verdicts: Collection[tuple[str, str]]) -> None:
+    """Say on standard error who decided the cases, what the calls cost, and why the model did not help.
+
+    `verdicts`: `method` and `model_problem` of each.
+    """
+    from memtrace_otel.attribution.agent import ABSTAINED
+    from memtrace_otel.attribution.apply_rules import METHOD
+
+    by_method = Counter(method for method, problem in verdicts if not problem)
+    problems = Counter(problem for _, problem in verdicts if problem)
+    rules, total = by_method.pop(METHOD, 0), len(verdicts)
+    abstained = problems.pop(ABSTAINED, 0)
+    cost = f", cost {endpoint.cost:.4g}" if endpoint.cost is not None else ""
+    told = f"rules alone decided {rules} of {total}, the model {by_method.total()}"
+    told += f"; the model abstained in {abstained}, failed in {problems.total()}"
+    click.echo(f"{told}; {endpoint.calls} calls, {endpoint.tokens} tokens{cost}", err=True)
+    for problem, count in problems.most_common():
+        click.echo(f"the model did not help in {count}: {one_line(problem)}", err=True)
 
 
 def print_table(*tables: RenderableType) -> None:

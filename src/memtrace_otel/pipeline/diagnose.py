@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
@@ -17,13 +18,13 @@ from memtrace_otel.annotate.identity import is_proof, reason_to_keep
 from memtrace_otel.attribution import (
     attribute,
     attribute_everywhere,
-    attribute_with_model,
     find_failures,
     is_open,
     read_verdict,
     verdict_document,
 )
-from memtrace_otel.attribution.entailment import Reader
+from memtrace_otel.attribution.methods import Ask
+from memtrace_otel.attribution.verdict_json import contents_json
 from memtrace_otel.graph import EvolutionGraph, SliceSource, load_everywhere, load_graph, load_graphs
 from memtrace_otel.model import (
     Failure,
@@ -43,6 +44,7 @@ TOGETHER = 50
 """Failing traces that share one session: a search of a backend costs about the same for fifty as for one."""
 _ABSENT = "absent"
 """Key in a stored verdict: the operations that it names and that were not there when it was made."""
+_TEXTS = ("question", "answer", "expected")
 Progress = Callable[[int, int], None]
 LeaveOut = Callable[[str, SourceError], None]
 Refine = Callable[[EvolutionGraph, Verdict], Verdict]
@@ -94,14 +96,20 @@ def diagnose(
     known: bool = False,
     progress: Progress = lambda done, total: None,
     leave_out: LeaveOut | None = None,
-    model: Reader | None = None,
+    ask: Ask | None = None,
+    concurrency: int = 1,
     refine: Refine | None = None,
 ) -> Iterator[Diagnosis]:
     """Attribute every failing answer of the traces; one graph is in memory at a time.
 
     Without `trace_ids`: of all traces with a failing evaluation at `since` (ns) or later, and of those on which `log`
-    has a verdict. `progress(done, total)` counts traces. A `model` is asked about the cases that the rules leave
-    unsure; `refine` then makes the final verdict. Of two verdicts on one answer `lasting` decides.
+    has a verdict. `progress(done, total)` counts traces. `refine` makes the final verdict. Of two verdicts on an
+    answer `lasting` decides.
+
+    `ask` asks a model about at most `concurrency` cases at a time, in threads that read graphs only; as many graphs
+    are in memory. Then each verdict comes as a `Diagnosis` of its own as soon as the model has answered, so that a
+    caller who stops keeps what was answered. A case is not asked again while `log` holds the verdict of the same
+    method, model and version on the same texts.
 
     A trace whose memory cannot be read goes to `leave_out` with the error, and the others follow; without `leave_out`
     the error is raised (with a warning instead, when no trace was named). Raises UnknownTraceError for traces that the
@@ -113,7 +121,7 @@ def diagnose(
         with source.session(cases=TOGETHER) as reader:
             asked = list(dict.fromkeys((*reader.failing(since), *(v.answer[:32] for v in log.verdicts()))))
         leave_out = leave_out or _warn
-    done = 0
+    done: set[str] = set()
     for first in range(0, len(asked), TOGETHER):
         some = asked[first : first + TOGETHER]
         with source.session(cases=len(some)) as reader:
@@ -121,12 +129,13 @@ def diagnose(
             if trace_ids and not known and (unknown := [trace_id for trace_id in some if not reader.trace(trace_id)]):
                 raise UnknownTraceError(*unknown)
             everywhere = _Everywhere(source, some)
-            for found in _graphs(source, reader, some, leave_out):
-                diagnosis = _attribute(*found, log, everywhere, model, refine)
-                done += len(diagnosis.trace_ids)
-                progress(done, len(asked))
-                if diagnosis.verdicts or diagnosis.outdated:
-                    yield diagnosis
+            graphs = _graphs(source, reader, some, leave_out)
+            cases = (_attribute(*found, log, everywhere) for found in graphs)
+            for case in _ask_about(cases, ask, concurrency) if ask else cases:
+                done.update(case.diagnosis.trace_ids)
+                progress(len(done), len(asked))
+                if case.diagnosis.verdicts or case.diagnosis.outdated:
+                    yield _last(case, refine)
 
 
 def _graphs(
@@ -174,43 +183,121 @@ class _Everywhere:
         return attribute_everywhere(self._graph, failure, verdict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    """Verdicts on the failing answers of a graph, and the stored verdicts by answer."""
+
+    diagnosis: Diagnosis
+    stored: Mapping[str, StoredVerdict]
+
+    def each(self) -> Iterator[_Cases]:
+        """Yield what concerns no failing answer, then one case after another."""
+        whole = self.diagnosis
+        failing = {verdict.failure.trace_id for verdict in whole.verdicts}
+        others = tuple(trace_id for trace_id in whole.trace_ids if trace_id not in failing)
+        yield replace(self, diagnosis=replace(whole, trace_ids=others, verdicts=(), seconds=()))
+        for verdict, seconds in zip(whole.verdicts, whole.seconds, strict=True):
+            traces = (verdict.failure.trace_id,)
+            one = replace(whole, trace_ids=traces, verdicts=(verdict,), seconds=(seconds,), outdated=())
+            yield replace(self, diagnosis=one)
+
+
 def _attribute(
-    source: TraceSource,
-    trace_ids: list[str],
-    graph: EvolutionGraph,
-    log: VerdictLog,
-    everywhere: _Everywhere,
-    model: Reader | None,
-    refine: Refine | None,
-) -> Diagnosis:
+    source: TraceSource, trace_ids: list[str], graph: EvolutionGraph, log: VerdictLog, everywhere: _Everywhere
+) -> _Cases:
+    """Return the verdicts of the rules on the failing answers of some traces."""
     stored = {verdict.answer: verdict for trace_id in trace_ids for verdict in log.verdicts(trace_id)}
-    diagnosis = Diagnosis(graph, source, tuple(trace_ids), (), (), partial=Incomplete.BOUNDED in graph.incomplete)
     verdicts: list[Verdict] = []
     seconds: list[float] = []
     for failure in find_failures(graph):
         if failure.trace_id in trace_ids:
             started = time.perf_counter()
             verdict = attribute(graph, failure)
-            if is_open(verdict):
-                verdict = everywhere.attribute(failure, verdict)
-            if model is not None:
-                verdict = attribute_with_model(graph, failure, verdict, model)
-            if refine is not None:
-                verdict = refine(graph, verdict)
-            earlier = stored.pop(failure.answer_span.origin, None)
-            verdicts.append(lasting(verdict, earlier, diagnosis) if earlier else verdict)
+            verdicts.append(everywhere.attribute(failure, verdict) if is_open(verdict) else verdict)
             seconds.append(time.perf_counter() - started)
-    outdated = () if diagnosis.partial else tuple(verdict.attribution_id for verdict in stored.values())
-    return replace(diagnosis, verdicts=tuple(verdicts), seconds=tuple(seconds), outdated=outdated)
+    partial = Incomplete.BOUNDED in graph.incomplete
+    answers = {verdict.failure.answer_span.origin for verdict in verdicts}
+    outdated = () if partial else tuple(v.attribution_id for answer, v in stored.items() if answer not in answers)
+    found = Diagnosis(graph, source, tuple(trace_ids), tuple(verdicts), tuple(seconds), outdated, partial)
+    return _Cases(found, stored)
+
+
+def _ask_about(found: Iterable[_Cases], ask: Ask, concurrency: int) -> Iterator[_Cases]:
+    """Yield one case after another, with the verdict of the model, in the order in which the model answers."""
+    asked: dict[Future[tuple[Verdict, float]], _Cases] = {}
+    pool = ThreadPoolExecutor(concurrency)
+
+    def done() -> Iterator[_Cases]:
+        for future in wait(asked, return_when=FIRST_COMPLETED).done:
+            yield _with_verdict(asked.pop(future), *future.result())
+
+    try:
+        for case in (one for cases in found for one in cases.each()):
+            if not case.diagnosis.verdicts:
+                yield case
+                continue
+            [verdict] = case.diagnosis.verdicts
+            if earlier := _answered(case, verdict, ask):
+                yield _with_verdict(case, earlier)
+                continue
+            asked[pool.submit(_timed, ask, case.diagnosis.graph, verdict)] = case
+            if len(asked) >= concurrency:
+                yield from done()
+        while asked:
+            yield from done()
+    finally:  # an interrupt waits for no case
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _timed(ask: Ask, graph: EvolutionGraph, verdict: Verdict) -> tuple[Verdict, float]:
+    started = time.perf_counter()
+    return ask(graph, verdict), time.perf_counter() - started
+
+
+def _with_verdict(case: _Cases, verdict: Verdict, seconds: float = 0.0) -> _Cases:
+    taken = (case.diagnosis.seconds[0] + seconds,)
+    return replace(case, diagnosis=replace(case.diagnosis, verdicts=(verdict,), seconds=taken))
+
+
+def _answered(case: _Cases, verdict: Verdict, ask: Ask) -> Verdict | None:
+    """Return the stored verdict that the same model made of the same texts, None when the model is to be asked."""
+    stored = case.stored.get(verdict.failure.answer_span.origin)
+    earlier = _read(stored, verdict.failure, case.diagnosis) if stored else None
+    if stored is None or earlier is None or not ask.made(earlier):
+        return None
+    texts = {name: text for name, text in json.loads(stored.document).items() if name in _TEXTS}
+    is_same = texts == contents_json(verdict) and earlier.version == verdict.version
+    return earlier if is_same and earlier.complete >= verdict.complete else None
+
+
+def _last(case: _Cases, refine: Refine | None) -> Diagnosis:
+    """Return the final verdicts: refined, and where a stored verdict holds, the stored one."""
+    found, verdicts, seconds = case.diagnosis, list[Verdict](), list[float]()
+    for verdict, taken in zip(found.verdicts, found.seconds, strict=True):
+        started = time.perf_counter()
+        final = refine(found.graph, verdict) if refine else verdict
+        earlier = case.stored.get(verdict.failure.answer_span.origin)
+        verdicts.append(lasting(final, earlier, found) if earlier else final)
+        seconds.append(taken + time.perf_counter() - started)
+    return replace(found, verdicts=tuple(verdicts), seconds=tuple(seconds))
+
+
+def _read(stored: StoredVerdict, failure: Failure, diagnosis: Diagnosis) -> Verdict | None:
+    """Return a stored verdict, None for a damaged one."""
+    try:
+        earlier = read_verdict(stored.document, failure)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    operation = diagnosis.operation(make_origin(earlier.trace_id, earlier.span_id)) if earlier.span_id else None
+    return replace(earlier, when=operation.start if operation else 0)
 
 
 def lasting(verdict: Verdict, stored: StoredVerdict, diagnosis: Diagnosis) -> Verdict:
     """Return the stored verdict where `identity.reason_to_keep` says that it holds, else `verdict`."""
-    try:
-        earlier = read_verdict(stored.document, verdict.failure)
-        absent = set(json.loads(stored.document).get(_ABSENT, ()))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    earlier = _read(stored, verdict.failure, diagnosis)
+    if earlier is None:
         return verdict
+    absent = set(json.loads(stored.document).get(_ABSENT, ()))
     decisive = make_origin(earlier.trace_id, earlier.span_id) if earlier.span_id else ""
     named = {step.origin for step in earlier.evidence if is_origin(step.origin)} - absent
     named.discard(verdict.failure.answer_span.origin)
@@ -220,8 +307,7 @@ def lasting(verdict: Verdict, stored: StoredVerdict, diagnosis: Diagnosis) -> Ve
     replayed = is_proof(earlier.replay.outcome if earlier.replay else "", same=same)
     if not reason_to_keep(earlier.method, earlier.complete, verdict, replayed=replayed, lost=lost, partial=guessed):
         return verdict
-    operation = diagnosis.operation(decisive) if decisive else None
-    return replace(earlier, when=operation.start if operation else 0)
+    return earlier
 
 
 def shown_by(source: TraceSource) -> Callable[[str], list[OperationSpan]]:

@@ -188,7 +188,7 @@ def _between(reply: str) -> str:
 
 def reflecting_model(name: str) -> Reflect:
     """Return a model behind OPENAI_BASE_URL and OPENAI_API_KEY. Raises ValueError when neither is set."""
-    client = openai_client(retries=2)
+    client = openai_client()
 
     def reflect(prompt: str) -> str:
         done = client.chat.completions.create(model=name, messages=[{"role": "user", "content": prompt}])

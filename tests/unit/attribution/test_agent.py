@@ -12,7 +12,6 @@ import pytest
 from memtrace_otel.annotate.attribution_trace import attribution_trace
 from memtrace_otel.attribution import attribute, find_failures, read_verdict, verdict_json
 from memtrace_otel.attribution.agent import Agent
-from memtrace_otel.attribution.agent.agent import MAX_STEPS
 from memtrace_otel.attribution.endpoint import Endpoint
 from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.model import OperationSpan, Verdict
@@ -138,7 +137,7 @@ def slow(prompt: str) -> Document:
         pytest.param([blames("o1", failure_type="extraction")] * 9, "not what was asked", 2, id="wrong kind"),
         pytest.param([blames("o1", confidence="sure")] * 9, "not what was asked", 2, id="no number"),
         pytest.param([step("answer")] * 9, "not what was asked", 2, id="no verdict"),
-        pytest.param([step("search", text="town")] * 20, "12 steps", MAX_STEPS, id="never ends"),
+        pytest.param([step("search", text="town")] * 20, "12 steps", 12, id="never ends"),
         pytest.param([""], "refused", 1, id="empty"),
         pytest.param([429], "status 429", 1, id="rate limit"),
         pytest.param([500], "status 500", 1, id="server error"),

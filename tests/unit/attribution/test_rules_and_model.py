@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from memtrace_otel.attribution import attribute_trace, read_verdict, verdict_json
+from memtrace_otel.attribution import attribute_trace, attribute_with_model, read_verdict, verdict_json
 from memtrace_otel.attribution.endpoint import Endpoint
 from memtrace_otel.attribution.model_reader import ModelReader
 from memtrace_otel.graph import build_graph
@@ -55,8 +55,9 @@ def verdict(
         span(4, 3, OpKind.JUDGE, at=64, attributes={EVALUATION_LABEL: "fail"},
              inputs=[judged, *([put("expected:e", expected, role=Role.EXPECTED)] if expected else [])]),
     ]  # fmt: skip
-    (one,) = attribute_trace(build_graph(spans), reader=model)
-    return one
+    graph = build_graph(spans)
+    (one,) = attribute_trace(graph)
+    return attribute_with_model(graph, one, model) if model else one
 
 
 def said(one: Verdict) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from memtrace_otel.bench.compare import mcnemar
 from memtrace_otel.bench.generate import Plan, generate
 from memtrace_otel.bench.score import Outcome, calibration_error, coverage, figures, macro_f1, outcome, wilson
 from memtrace_otel.cli import main
+from tests.integration.model_stub import ModelStub
 from tests.unit.graph.test_smartcomment import recorded
 
 ANSWER, OTHER, OPERATION = (f"{letter * 32}-{letter * 16}" for letter in "abc")
@@ -112,6 +113,26 @@ def test_the_page_holds_everything_and_links_reports_on_wrong_verdicts(directory
     assert "src=" not in page
     reports = list((tmp_path / "page-reports").iterdir())
     assert all(f'href="page-reports/{report.name}"' in page for report in reports)
+
+
+def test_the_agent_is_scored_and_reported_with_its_own_verdicts(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = shutil.copytree(directory, tmp_path / "cases")
+    verdict = {"failure_type": "response", "operation": "o1", "variable": "", "evidence": [], "second": "",
+               "confidence": 1, "reason": "The model says so."}  # fmt: skip
+    monkeypatch.setenv("MEMTRACE_MODEL", "scripted")
+    monkeypatch.setenv("MEMTRACE_MODEL_CACHE", str(tmp_path / "replies.db"))
+    with ModelStub() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        server.script = [json.dumps({"tool": "answer", "id": "", "text": "", "verdict": verdict})] * 9
+        done("run", str(cases), "--method", "agent", "--concurrency", "3")
+    score = json.loads(done("score", str(cases), "--json", "--html", str(tmp_path / "page.html")))
+    found = score["agent-expected-content"]["all"]
+    assert (found["asked"]["share"], found["type"]["hits"], found["tokens"]) == (1, 0, 2)
+    reports = [*(tmp_path / "page-reports").glob("agent-*")]
+    assert len(reports) == 9
+    assert all("The model says so." in report.read_text("utf-8") for report in reports)
 
 
 def test_a_file_of_something_else_is_no_page(directory: Path, tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""The methods of attribution by name, and those that ask a model about the verdict of the rules on one case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memtrace_otel.attribution.agent import AGENT, WITH_RULES, Agent
+from memtrace_otel.attribution.apply_rules import METHOD, WITH_MODEL, attribute_with_model
+from memtrace_otel.attribution.endpoint import Endpoint
+from memtrace_otel.attribution.model_reader import ModelReader
+from memtrace_otel.graph import EvolutionGraph
+from memtrace_otel.model import Verdict
+
+METHODS = (METHOD, WITH_MODEL, AGENT, WITH_RULES)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Makes the verdict of a model of the verdict of the rules on one case. Never raises; safe in several threads."""
+
+    made_by: str
+    """`method` of a verdict that the model made."""
+    endpoint: Endpoint
+    refine: Callable[[EvolutionGraph, Verdict], Verdict]
+
+    def __call__(self, graph: EvolutionGraph, verdict: Verdict) -> Verdict:
+        """Return the verdict of the model, `verdict` where the model was not asked or did not tell."""
+        return self.refine(graph, verdict)
+
+    def made(self, verdict: Verdict) -> bool:
+        """Return whether this method and this model made a verdict."""
+        return (verdict.method, verdict.model) == (self.made_by, self.endpoint.model)
+
+
+def ask_with(method: str, endpoint: Endpoint) -> Ask | None:
+    """Return what asks the model of a method, None for `rules`.
+
+    Raises ValueError when no model is named, or no endpoint is set.
+    """
+    if method == METHOD:
+        return None
+    if method == WITH_MODEL:
+        reader = ModelReader(endpoint)
+        return Ask(WITH_MODEL, endpoint, lambda graph, verdict: attribute_with_model(graph, verdict, reader))
+    return Ask(AGENT, endpoint, Agent(endpoint, always=method == AGENT))
