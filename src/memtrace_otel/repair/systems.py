@@ -46,7 +46,7 @@ class _Answering:
 
     @cached_property
     def _client(self) -> OpenAI:
-        return openai_client(retries=2)
+        return openai_client()
 
     def reply(self, candidate: Texts, memories: Sequence[str], question: str) -> str:
         """Ask the model with the answering prompt of the candidate."""
