@@ -17,8 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from memtrace_otel.capture.feedback import feedback_redaction
-from memtrace_otel.graph import load_scope
-from memtrace_otel.health import examine, read_thresholds
+from memtrace_otel.health import read_thresholds
 from memtrace_otel.model import is_origin
 from memtrace_otel.model.printable import one_line, printable
 from memtrace_otel.otlp.feedback import FeedbackError, encode_feedback
@@ -26,18 +25,17 @@ from memtrace_otel.pages import Page
 from memtrace_otel.report import page_templates
 from memtrace_otel.report.times import day_and_clock
 from memtrace_otel.report.wording import MEANING, ORDER
-from memtrace_otel.semconv import Incomplete
 from memtrace_otel.sources import SourceError
 from memtrace_otel.web.case import load_case
 from memtrace_otel.web.chart import chart
 from memtrace_otel.web.exchange import failures_csv, failures_jsonl
+from memtrace_otel.web.health import HealthBoard, measure
 from memtrace_otel.web.memory import Memories
 from memtrace_otel.web.reviewing import ReviewError, Reviewing
 from memtrace_otel.web.security import BODY_BYTES, COOKIE, Guard, annotator_of, cookie_value
 from memtrace_otel.web.store import PAGE_ROWS, Filter, PageStore
 
 _EXPORTED = 100_000
-_HEALTH_SPANS = 20_000
 _STATIC = {
     "style.css": ("text/css", "memtrace_otel.report", "templates/style.css"),
     "web.css": ("text/css", "memtrace_otel.web", "static/web.css"),
@@ -81,6 +79,7 @@ class Pages:
         self._annotators = annotators
         self._memories = Memories(store)
         self._reviewing = Reviewing(store)
+        self._health = HealthBoard(store)
         self._templates = page_templates("memtrace_otel.web")
         self._templates.filters.update(when=day_and_clock, line=one_line, query=urlencode)
         self._shared: dict[str, Any] = {"types": ORDER, "meaning": MEANING, "backend": backend}
@@ -94,6 +93,7 @@ class Pages:
             "/failure/{answer}": self.failure,
             "/failure/{answer}/feedback": self.feedback,
             "/memories": self.memories,
+            "/health": self.memories_health,
             "/memory/{scope}": self.memory,
             "/memory/{scope}/record": self.record,
             "/memory/{scope}/health": self.health,
@@ -233,15 +233,25 @@ class Pages:
             raise NotThereError("The memory holds no such record.")
         return self._page("record.html.j2", ask, scope=scope, ref=printable(ref), versions=versions)
 
+    def memories_health(self, ask: Ask) -> Response:
+        """Every memory with its measures, the worst first."""
+        found, total = self._health.memories(read_thresholds())
+        page = ask.number("page", 1, 1, max(1, -(-len(found) // PAGE_ROWS)))
+        return self._page(
+            "memories_health.html.j2",
+            ask,
+            memories=found[(page - 1) * PAGE_ROWS : page * PAGE_ROWS],
+            measured=len(found),
+            ill=sum(bool(one.raised) for one in found),
+            total=total,
+            page=page,
+            pages=max(1, -(-len(found) // PAGE_ROWS)),
+        )
+
     def health(self, ask: Ask) -> Response:
         """The measures of `memtrace-otel health` for one memory, those above their thresholds first."""
-        with self._store.session() as reader:
-            graph = load_scope(reader, ask.path["scope"], max_spans=_HEALTH_SPANS)
-        found = examine(graph, 0, time.time_ns(), read_thresholds())
-        own = [one for one in found if one.scope == ask.path["scope"]]
-        own.sort(key=lambda one: (not one.raised, -one.share))
-        partial = Incomplete.BOUNDED in graph.incomplete
-        return self._page("health.html.j2", ask, scope=ask.path["scope"], findings=own, partial=partial)
+        own = measure(self._store, ask.path["scope"], read_thresholds())
+        return self._page("health.html.j2", ask, scope=own.scope, findings=own.findings, partial=own.partial)
 
     # --- review --------------------------------------------------------------------------------------------------
     def review(self, ask: Ask) -> Response:

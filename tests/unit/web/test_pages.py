@@ -21,7 +21,7 @@ from memtrace_otel.pages import JaegerPage
 from memtrace_otel.web.app import Pages
 from memtrace_otel.web.security import AnnotatorsError, read_annotators
 from memtrace_otel.web.store import Filter, PageStore
-from tests.unit.report.stories import ALL
+from tests.unit.report.stories import ALL, Story
 from tests.unit.web.conftest import HOST, SAME_SITE, filled, told
 
 HOSTILE = "<script>document.documentElement.id='owned'</script>\u202e\x1b[31m\x00\"'>" + "W" * 1_000_000
@@ -222,3 +222,20 @@ def test_annotators_without_a_token_of_their_own_are_refused(tmp_path: Path, tex
     people.write_text(text)
     with pytest.raises(AnnotatorsError):
         read_annotators(people)
+
+
+def test_the_health_page_lists_the_worst_memory_first(tmp_path: Path) -> None:
+    story = Story(scope="00000000000000aa")
+    story.say("My flat is in Oslo.", ["My flat is in Oslo."], "m1")
+    story.scope = "00000000000000bb"
+    for number in range(4):
+        story.say(f"I keep the bicycle number {number} in the cellar", [])
+    with filled(tmp_path / "run.db", story.spans) as store:
+        client = TestClient(Pages(store, {}).app(), HOST, headers=SAME_SITE)
+        for _ in range(100):
+            text = client.get("/health").text
+            if "2 memories" in text:
+                break
+    assert text.index("00000000000000bb") < text.index("00000000000000aa")
+    assert "no_write" in text
+    assert "read the extraction prompt" in text
