@@ -23,6 +23,8 @@ _OWNERS = ("user_id", "agent_id", "run_id")
 _SEARCHES = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE})
 _CORRECTS = re.compile(r"\b(?:actually|instead|no longer|any ?more|correction|changed|moved|used to)\b", re.IGNORECASE)
 _CLOCK = re.compile(r"\b\d{1,2}:\d\d\b")
+_TITLE = re.compile(r'"[^"]*"|“[^”]*”')
+"""A title in quotation marks: its words deny nothing."""
 _CAPITAL = re.compile(r"\b[A-Z][a-z]+")
 
 
@@ -114,7 +116,7 @@ def information_of(verdict: Verdict) -> Information:
         return Information.DATE
     if numbers(failure.expected):
         return Information.QUANTITY
-    if wish.form in (AnswerForm.POLAR, AnswerForm.ABSTAIN) or negated(failure.expected):
+    if wish.form in (AnswerForm.POLAR, AnswerForm.ABSTAIN) or negated(_TITLE.sub("", failure.expected)):
         return Information.NEGATION
     inside = {word for note in notes for word in re.findall(r"(?<=[a-z,] )[A-Z][a-z]+", note)}
     return Information.NAME if inside & set(_CAPITAL.findall(failure.expected)) else Information.OTHER

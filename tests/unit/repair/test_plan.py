@@ -111,6 +111,8 @@ def test_no_component_is_blamed_for_what_no_component_did(
         ("When does it start?", "8:40", Information.DATE),
         ("How many chairs are there?", "fourteen", Information.QUANTITY),
         ("Is the shop open?", "No", Information.NEGATION),
+        ("Why is the shop closed?", "The owner does not work on Mondays", Information.NEGATION),
+        ("Which book lies there?", '"Nothing Ventured"', Information.OTHER),
         ("Where is the key?", "under the pot", Information.OTHER),
     ],
 )
