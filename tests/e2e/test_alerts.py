@@ -32,7 +32,12 @@ LABELS = {
     "command",
     [
         ("promtool", "check", "config", "prometheus/prometheus.yml"),
-        ("promtool", "test", "rules", *(f"prometheus/tests/{name}.yml" for name in ("hour", "week", "canary"))),
+        (
+            "promtool",
+            "test",
+            "rules",
+            *map("prometheus/tests/{}.yml".format, ("hour", "week", "canary", "repair")),
+        ),
         ("amtool", "check-config", "alertmanager/alertmanager.yml"),
     ],
     ids=" ".join,

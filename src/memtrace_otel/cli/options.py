@@ -68,6 +68,16 @@ def source_option(command: Callable[P, R]) -> Callable[P, R]:
     )(command)
 
 
+def repair_option(command: Callable[P, R]) -> Callable[P, R]:
+    """`--repair RUN`."""
+    return click.option(
+        "--repair",
+        "run",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Run of `repair optimize`: the metrics show when its repair was applied (alert MemoryRepairRegressed).",
+    )(command)
+
+
 def look_in_option(command: Callable[P, R]) -> Callable[P, R]:
     """`--look-in URL`."""
     return click.option(

@@ -187,14 +187,15 @@ def _watch(database: Path, since: int) -> None:
 @clear_errors
 def apply(run: Path, to: str, yes: bool) -> None:
     """Apply the offer of RUN after a question, and record the application."""
-    from memtrace_otel.repair.apply import ENVIRONMENT, apply, assignments, offered
+    from memtrace_otel.repair.apply import ENVIRONMENT, apply, assignments
+    from memtrace_otel.repair.page import offered
     from memtrace_otel.repair.subjects import RepairError
 
     try:
-        names = ", ".join(offered(run))
+        texts = offered(run)
         if not yes:
-            click.confirm(f"apply {names} to {to}?", abort=True, err=True)
-        texts = apply(run, to)
+            click.confirm(f"apply {', '.join(texts)} to {to}?", abort=True, err=True)
+        apply(run, texts, to)
     except RepairError as error:
         fail(str(error))
     if to == ENVIRONMENT:

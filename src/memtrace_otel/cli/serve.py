@@ -8,7 +8,7 @@ import click
 
 from memtrace_otel import settings
 from memtrace_otel.cli.errors import clear_errors, fail, tell_of_settings
-from memtrace_otel.cli.options import database_option, examples, look_in_option
+from memtrace_otel.cli.options import database_option, examples, look_in_option, repair_option
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -34,6 +34,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--annotators", type=_FILE, help="As for `ui`: needed with --ui off loopback.")
 @click.option("--tls-cert", type=_FILE, help="Certificate (PEM); with --tls-key.")
 @click.option("--tls-key", type=_FILE, help="Private key (PEM).")
+@repair_option
 @clear_errors
 def serve(
     database: Path,
@@ -45,6 +46,7 @@ def serve(
     annotators: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    run: Path | None,
 ) -> None:
     """Receive spans over OTLP into the database and attribute failed answers.
 
@@ -54,7 +56,7 @@ def serve(
     """
     try:
         from memtrace_otel.serve.server import Listening
-        from memtrace_otel.serve.server import serve as run
+        from memtrace_otel.serve.server import serve as start
     except ModuleNotFoundError as error:
         if error.name not in ("prometheus_client", "starlette", "uvicorn"):
             raise
@@ -75,4 +77,4 @@ def serve(
 
     token = settings.SERVE_TOKEN.read()
     addresses = (host, grpc_port, http_port, token, tls_cert, tls_key, look_in)
-    run(Options(database, *addresses, ui_port, annotators), ready)
+    start(Options(database, *addresses, ui_port, annotators, run), ready)

@@ -7,6 +7,8 @@ import signal
 import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ import click
 
 from memtrace_otel import settings
 from memtrace_otel.cli.errors import clear_errors, fail, tell_of_settings
-from memtrace_otel.cli.options import DAY, examples, since_option, source_option
+from memtrace_otel.cli.options import DAY, examples, repair_option, since_option, source_option
 
 if TYPE_CHECKING:
     from memtrace_otel.pipeline.watch import Observer
@@ -38,8 +40,9 @@ if TYPE_CHECKING:
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on this port of loopback."
 )
+@repair_option
 @clear_errors
-def watch(source: str, since: int | None, interval: float, metrics_port: int | None) -> None:
+def watch(source: str, since: int | None, interval: float, metrics_port: int | None, run: Path | None) -> None:
     """Attribute failing traces of a tracing backend as they arrive, and send each verdict once.
 
     Verdicts go to OTEL_EXPORTER_OTLP_ENDPOINT. A trace is attributed when no span arrived for MEMTRACE_QUIET_SECONDS,
@@ -69,7 +72,7 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
 
-    with closing(open_source(source)) as opened, _counted(metrics_port) as observer:
+    with closing(open_source(source)) as opened, _counted(metrics_port, run) as observer:
         where = f"verdicts go to {target}" if target else "verdicts go nowhere: OTEL_EXPORTER_OTLP_ENDPOINT is not set"
         click.echo(f"memtrace-otel: watching {opened}; {where}", err=True)
         start = time.time_ns() - DAY if since is None else since
@@ -86,7 +89,7 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
 
 
 @contextmanager
-def _counted(port: int | None) -> Generator[Observer | None]:
+def _counted(port: int | None, run: Path | None) -> Generator[Observer | None]:
     """Yield counters that are scraped on a port; None without a port."""
     if port is None:
         yield None
@@ -94,13 +97,16 @@ def _counted(port: int | None) -> Generator[Observer | None]:
     try:
         from prometheus_client import CollectorRegistry
 
-        from memtrace_otel.pipeline.metrics import WatchCounters, listen
+        from memtrace_otel.pipeline.metrics import WatchCounters, listen, show_repair
+        from memtrace_otel.repair.apply import applied_seconds
     except ModuleNotFoundError as error:
         if error.name != "prometheus_client":
             raise
         fail(f"{error.name} is missing: pip install 'memtrace-otel[serve]', in a checkout pip install '.[serve]'")
     registry = CollectorRegistry()
     counters = WatchCounters(registry)
+    if run:
+        show_repair(registry, partial(applied_seconds, run))
     try:
         bound, stop = listen(registry, port)
     except OSError as error:

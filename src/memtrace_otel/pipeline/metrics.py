@@ -126,6 +126,13 @@ class AttributionCounters:
         self._runs.labels("error").inc(count)
 
 
+def show_repair(registry: CollectorRegistry, applied: Callable[[], float]) -> None:
+    """Show at each scrape when a repair was applied."""
+    help = "Time of the last application of the repair (seconds since the epoch), 0 for none."
+    gauge = Gauge("memtrace_repair_applied_seconds", help, registry=registry)
+    gauge.set_function(applied)
+
+
 class WatchCounters(Observer):
     """The metrics of a watch: failures by type, whether the backend answers, and how many failing traces wait."""
 

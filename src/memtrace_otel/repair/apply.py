@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memtrace_otel.repair.optimize import read_result
-from memtrace_otel.repair.page import offer
 from memtrace_otel.repair.subjects import RepairError
 from memtrace_otel.report import write_private
 
@@ -17,22 +16,13 @@ APPLIED = "applied.json"
 ENVIRONMENT = "env"
 
 
-def offered(directory: Path) -> dict[str, str]:
-    """Return the texts of the offer. Raises RepairError when the gates let no candidate through."""
-    result = read_result(directory)
-    if not result["attribution"]["offered"]:
-        raise RepairError(f"{directory} offers no candidate: the validation questions do not show that one is better")
-    return offer(result)
-
-
-def assignments(texts: dict[str, str]) -> list[str]:
+def assignments(texts: Mapping[str, str]) -> list[str]:
     """Return shell commands, one for each component: `export EXTRACTION_PROMPT='...'`."""
     return [f"export {name.upper().replace(' ', '_')}={shlex.quote(text)}" for name, text in texts.items()]
 
 
-def apply(directory: Path, to: str) -> dict[str, str]:
-    """Write the offer as a JSON object to a file, or note that it goes to the environment; return its texts."""
-    texts = offered(directory)
+def apply(directory: Path, texts: Mapping[str, str], to: str) -> None:
+    """Write the offer of a run as a JSON object to a file, or note that it goes to the environment."""
     entry: dict[str, Any] = {"time": time.time_ns(), "to": to, "before": None}
     if to != ENVIRONMENT:
         path = Path(to).absolute()
@@ -40,7 +30,6 @@ def apply(directory: Path, to: str) -> dict[str, str]:
         entry |= {"to": str(path), "before": path.read_text("utf-8") if path.exists() else None, "after": text}
         write_private(path, text)
     _keep(directory, [*applied(directory), entry])
-    return texts
 
 
 def revert(directory: Path) -> str:
@@ -65,6 +54,14 @@ def applied(directory: Path) -> list[dict[str, Any]]:
     """Return what is applied: time (ns), file or `env`, and the text of the file before and after."""
     path = directory / APPLIED
     return json.loads(path.read_text("utf-8")) if path.exists() else []
+
+
+def applied_seconds(directory: Path) -> float:
+    """Return the time of the last application in seconds since the epoch, 0 for none or a damaged record."""
+    try:
+        return max((one["time"] / 1e9 for one in applied(directory)), default=0.0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
 
 
 def _keep(directory: Path, entries: list[dict[str, Any]]) -> None:

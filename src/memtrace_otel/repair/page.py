@@ -7,7 +7,8 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any, cast
 
-from memtrace_otel.repair.optimize import Result
+from memtrace_otel.repair.optimize import Result, read_result
+from memtrace_otel.repair.subjects import RepairError
 from memtrace_otel.report import page_templates, write_private
 from memtrace_otel.report.render import CONTENT_POLICY
 from memtrace_otel.report.times import day_and_clock, machine
@@ -32,6 +33,14 @@ def write_page(result: Result, directory: Path) -> Path:
     )
     write_private(directory / PAGE, text)
     return directory / PAGE
+
+
+def offered(directory: Path) -> dict[str, str]:
+    """Return the texts of the offer. Raises RepairError when the gates let no candidate through."""
+    result = read_result(directory)
+    if not result["attribution"]["offered"]:
+        raise RepairError(f"{directory} offers no candidate: the validation questions do not show that one is better")
+    return offer(result)
 
 
 def offer(result: Result) -> dict[str, str]:

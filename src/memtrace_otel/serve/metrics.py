@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import threading
 import time
+from functools import partial
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import choose_encoder
 
 from memtrace_otel.otlp.receiver import Cause
-from memtrace_otel.pipeline.metrics import AttributionCounters, ServiceCounters
+from memtrace_otel.pipeline.metrics import AttributionCounters, ServiceCounters, show_repair
+from memtrace_otel.repair.apply import applied_seconds
 from memtrace_otel.serve.progress import Process, Progress, Seen
 
 _PREFIX = "memtrace_serve_"
@@ -27,7 +30,8 @@ _SEEN = {
 class Metrics:
     """Counters since the start. May be used by several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, repair: Path | None = None) -> None:
+        """With the directory of a run of `repair optimize`: also when its repair was applied."""
         self._registry = registry = CollectorRegistry(auto_describe=False)
 
         def counter(name: str, help: str, *labels: str) -> Counter:
@@ -53,6 +57,8 @@ class Metrics:
         self._seen = {what: self._services.counter(_PREFIX + what, help) for what, help in _SEEN.items()}
         self._attribution = AttributionCounters(registry, self._services)
         self._damaged = -math.inf
+        if repair:
+            show_repair(registry, partial(applied_seconds, repair))
         self._lock = threading.Lock()
         for cause in Cause:
             self._refused.labels(cause)

@@ -23,7 +23,7 @@ class ServeError(Exception):
 class Options:
     """Addresses (port 0 is any free port), database, token, TLS files (PEM), and the backend to look into before
     verdicts are sent (as for `open_source`; empty for none). `ui_port`: where the pages are, None for no pages;
-    `annotators`: the file of the people who may read them."""
+    `annotators`: the file of the people who may read them; `repair`: the run whose application the metrics show."""
 
     database: Path
     host: str = "127.0.0.1"
@@ -35,6 +35,7 @@ class Options:
     look_in: str = ""
     ui_port: int | None = None
     annotators: Path | None = None
+    repair: Path | None = None
 
     def check(self) -> None:
         """Raise ServeError for options that cannot be used, AddressError or TargetError for a wrong backend address."""

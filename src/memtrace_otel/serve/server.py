@@ -94,7 +94,7 @@ def serve(options: Options, ready: Callable[[Listening], None]) -> None:
 
 
 async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listening], None]) -> None:
-    metrics = Metrics()
+    metrics = Metrics(options.repair)
     backlog = Backlog(settings.INBOX_BYTES.read(), store.waiting)
     limits = Limits.from_settings()
     most = most_connections()

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from docs.reference.registry import tables
 from memtrace_otel.model import Attributed
-from memtrace_otel.pipeline.metrics import WatchCounters
+from memtrace_otel.pipeline.metrics import WatchCounters, show_repair
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.serve.progress import Progress, Seen
 from tests.unit.deploy.schema import problems
@@ -140,6 +140,7 @@ def test_every_metric_that_is_asked_for_exists() -> None:
     failed = Attributed("update", "mem0", "assistant", False, 1, "a" * 32, "b" * 16)
     metrics.progressed(Progress(attributed=(failed,), seen=Counter({(Seen.ANSWERS, "mem0", "assistant"): 1})))
     WatchCounters(watched := CollectorRegistry())
+    show_repair(watched, float)
     exposed = set(
         re.findall(r"^([a-z_]+)(?:\{| )", (metrics.exposition("")[0] + generate_latest(watched)).decode(), re.MULTILINE)
     )

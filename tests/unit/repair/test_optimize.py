@@ -31,6 +31,7 @@ from memtrace_otel.repair.running import Outcome, Runner, Spent, is_right
 from memtrace_otel.repair.subjects import Case, RepairError, split
 from memtrace_otel.repair.systems import Mem0, Rag
 from memtrace_otel.semconv import FailureType
+from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.sources import SqliteStore
 from tests.unit.repair.simulator import PromptModel, Rewrite, conversations
 
@@ -113,6 +114,12 @@ def questions(kinds: Sequence[str]) -> list[Case]:
     return conversations([*(list(kinds) * 3)[:3], "plain"], questions=4)
 
 
+def exposed(metrics: Metrics) -> float:
+    """When the repair was applied, as a scrape shows."""
+    text, _ = metrics.exposition("")
+    return float(text.decode().partition("\nmemtrace_repair_applied_seconds ")[2].split()[0])
+
+
 def after(judged: list[int]) -> Result:
     """The plan of a period in which 20 of 40 answers failed, after one of the answers `judged` before."""
     answer = OperationSpan("1" * 32, "1" * 16, kind="respond")
@@ -150,6 +157,8 @@ def test_a_defect_is_found_repaired_and_tested_on_unseen_conversations(
     assert prompts.read_text() == "{}"
     done("apply", tmp_path / "run", "--to", prompts, "--yes")
     assert "quantities" in json.loads(prompts.read_text())["extraction prompt"]
+    metrics = Metrics(tmp_path / "run")  # of `serve`
+    assert exposed(metrics) == pytest.approx(time.time(), abs=60)
     assert str(prompts) in done("show", tmp_path / "run")
     SqliteStore.open(tmp_path / "run.db").close()
     for judged, code in (([100] * 40, 1), ([100] * 2, 0)):  # before the application one of so many answers failed
@@ -158,6 +167,7 @@ def test_a_defect_is_found_repaired_and_tested_on_unseen_conversations(
         assert ("memtrace:repair:regressed" in said) is bool(code)
     done("revert", tmp_path / "run", "--yes")
     assert prompts.read_text() == "{}"
+    assert exposed(metrics) == 0
     done("revert", tmp_path / "run", "--yes", code=2)
     assert "export EXTRACTION_PROMPT='" in done("apply", tmp_path / "run", "--to", "env", "--yes")
 
