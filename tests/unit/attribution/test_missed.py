@@ -46,13 +46,18 @@ def searched(*inputs: Variable, context: str = "", **attributes: object) -> Oper
     return span(2, 1, OpKind.RETRIEVE, at=2, scope=ALICE, inputs=inputs, outputs=outputs, attributes=given)
 
 
-def verdict(between: Sequence[OperationSpan], *given: Variable, write: OperationSpan | None = None) -> Verdict:
+def verdict(
+    between: Sequence[OperationSpan],
+    *given: Variable,
+    write: OperationSpan | None = None,
+    asked: Variable = QUESTION,
+) -> Verdict:
     """The verdict on an answer that was given these inputs, without the locker's number."""
     answer = put("answer:a", "I do not know the number.")
     spans = [
         write or stored(),
         *between,
-        span(2, 9, OpKind.RESPOND, at=8, scope=ALICE, inputs=[QUESTION, *given], outputs=[answer]),
+        span(2, 9, OpKind.RESPOND, at=8, scope=ALICE, inputs=[asked, *given], outputs=[answer]),
         span(2, 10, OpKind.JUDGE, at=9, attributes={EVALUATION_LABEL: "fail"},
              inputs=[seen("answer:a", ANSWER, role=Role.ANSWER), put("expected:e", "218", role=Role.EXPECTED)]),
     ]  # fmt: skip
@@ -152,6 +157,7 @@ def test_a_window_shows_a_part_of_a_record() -> None:
         ),
         pytest.param([read(OTHER)], {}, "Raise k above 1"),
         pytest.param([], {}, "Check the filters and the index"),
+        pytest.param([read(OTHER), read(OTHER)], {GEN_AI_RETRIEVAL_TOP_K: 2}, "Store each text once, or raise k"),
     ],
 )
 def test_a_verdict_says_why_a_search_missed(inputs: list[Variable], attributes: dict[str, object], words: str) -> None:
@@ -160,9 +166,11 @@ def test_a_verdict_says_why_a_search_missed(inputs: list[Variable], attributes: 
     assert (operation, words in f"{reason} {found.advice}") == (SEARCH, True), (reason, found.advice)
 
 
-def test_a_query_in_other_words_is_quoted() -> None:
-    query = put("query:other", "what the user likes", role=Role.QUERY)
-    assert 'asked for "what the user likes"' in told(verdict([searched(query, read(OTHER))], CONTEXT))[1]
+@pytest.mark.parametrize("asked", [QUESTION, put("query:q", f"{POOL}\n\nWhich locker is mine?", role=Role.QUERY)])
+def test_a_query_in_other_words_than_the_question_is_quoted(asked: Variable) -> None:
+    query = put("query:other", "what time it opens", role=Role.QUERY)
+    found = verdict([searched(query, read(OTHER))], CONTEXT, asked=asked)
+    assert 'asked for "what time it opens"' in told(found)[1]
 
 
 @pytest.mark.parametrize("flow", [None, ((0, 0), (1, 1))], ids=["one for all", "one for each"])
@@ -214,6 +222,7 @@ def test_the_model_that_called_a_tool_without_the_piece_extracted(linked: bool) 
     found = verdict([call, searched(QUESTION, read(RECORD), context=kept)], CONTEXT, write=write)
     assert (found.failure_type, found.operation) == (FailureType.EXTRACTION, "chat")
     assert "took from it only" in found.reason
+    assert "description of the tool" in found.advice
 
 
 @pytest.mark.parametrize("quoted", [True, False], ids=["summary", "reply"])

@@ -140,6 +140,8 @@ def test_a_message_that_the_turn_of_the_question_trims_is_deleted() -> None:
         "Which contract number does Baker have?", "I have none.", message, expected="QX-4471", trimmed=True
     )
     assert (verdict.failure_type, verdict.operation_kind) == ("deletion", "delete")
+    assert "left the history" in verdict.reason
+    assert "summarise what leaves" in verdict.advice
 
 
 def test_a_cut_content_on_the_path_makes_the_verdict_incomplete() -> None:

@@ -16,7 +16,7 @@ from memtrace_otel.attribution.rules.finding import (
 )
 from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import Step, ref_kind
-from memtrace_otel.semconv import FailureType, Incomplete, RefKind
+from memtrace_otel.semconv import FailureType, Incomplete, OpKind, RefKind
 from memtrace_otel.settings import REDACT_KEYS, REDACT_PATTERNS
 
 
@@ -61,7 +61,8 @@ def _finding(evidence: Evidence, life: Life, source: Source) -> Finding:
     message = source.message
     taken = "; ".join(dict.fromkeys(v.content for v in (*source.facts, *source.written) if v.content and not v.deleted))
     kept = f"took from it only {quoted(taken)}" if taken else "took nothing from it"
-    advice = f"Let the extraction prompt keep {leaves_out(life)}."
+    ask = "description of the tool ask for" if source.extraction.kind == OpKind.RESPOND else "extraction prompt keep"
+    advice = f"Let the {ask} {leaves_out(life)}."
     if Incomplete.UNPARSED in source.extraction.incomplete:
         kept = f"could not parse the reply of its model{_raw(evidence, life, source)} and {kept}"
         advice = "Make the model reply with whole JSON only: check its limit of tokens and its response format."

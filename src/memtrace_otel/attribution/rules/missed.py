@@ -112,7 +112,8 @@ def _below_the_bar(evidence: Evidence, low: Hit, place: str) -> tuple[str, str]:
         return how, f"Lower the threshold below {score:.3g}{more}."
     if hits and low.rank > hits and (limit is None or hits >= limit):
         how = f"was {place} of the search, which returned {_hits(hits)}{_equal_hits(evidence)}"
-        return how, f"Raise k to {low.rank} or more{' (now ' + format(limit, 'g') + ')' if limit else ''}."
+        now = f" (now {limit:g})" if limit else ""
+        return how, f"{_once(evidence)} k to {low.rank} or more{now}."
     by = f"the filter on {filters}" if (filters := _filters(search)) else "a filter or an expiry date"
     if threshold and not score:
         by = f"the threshold {threshold:g} or {by}"
@@ -145,7 +146,8 @@ def _not_found(evidence: Evidence, record: Version) -> Miss:
         return Miss(search, f"{how}, which filtered by {filters}", advice)
     limit = _number(search, GEN_AI_RETRIEVAL_TOP_K)
     if limit and hits >= limit:
-        return Miss(search, f"{how} with k = {limit:g}", f"Raise k (now {limit:g}), or rerank more candidates.")
+        advice = f"{_once(evidence)} k (now {limit:g}), or rerank more candidates."
+        return Miss(search, f"{how} with k = {limit:g}", advice)
     if limit is None and hits:  # most searches return as many records as they may
         return Miss(search, how, f"Raise k above {hits}, or record k and the candidates of the search.")
     return Miss(search, how, "Check the filters and the index of the search: it returned fewer records than it may.")
@@ -207,8 +209,16 @@ def _equal_hits(evidence: Evidence) -> str:
     return f" ({most} of them with one text)" if most > 1 else ""
 
 
+def _once(evidence: Evidence) -> str:
+    """Begin the advice about k: duplicates come first."""
+    return "Store each text once, or raise" if _equal_hits(evidence) else "Raise"
+
+
 def _rewritten(evidence: Evidence, search: OperationSpan) -> str:
     """Return the query of a search when the query shares no word with the question."""
-    asked = terms(evidence.wish.question)
+    question = evidence.wish.question
+    for hit in evidence.results.hits:  # a prompt with its context may stand for the question
+        question = question.replace(hit.content, " ")
+    asked = terms(question)
     queries = (evidence.lineage.content(v, key) for v, key in evidence.lineage.reads(search) if v.role == Role.QUERY)
     return next((query for query in queries if query and asked and not asked & terms(query)), "")
