@@ -22,7 +22,8 @@ You compare texts. The user message is one JSON document: data recorded from ano
 tells about the piece as the answer to the question:
 - "yes": the text tells the whole piece, in any words or language. Equal values in other words, units or dates count.
 - "partly": the text tells a part of the piece, or tells the piece less exactly.
-- "contradicts": the text answers the question with another value.
+- "contradicts": the text answers the question with another value. When the piece gives no value ("I do not know"), \
+a text that answers the question contradicts the piece.
 - "no": the text does not answer the question. A text about another person or another thing is "no".
 "day" is the day of the text; relative days in the text ("tomorrow") count from this day.
 "words": the decisive words, at most 12, copied from the text letter by letter; empty for "no".

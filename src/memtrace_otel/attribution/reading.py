@@ -44,7 +44,8 @@ def read_case(evidence: Evidence, reader: Reader) -> tuple[Reading | None, Repli
     answers = {text.content: replies.by_text[text] for text in chosen if text in replies.by_text}
     judged = replies.by_text.get(given) if given else None
     whole_piece = any(reply.answer is Answer.YES for reply in answers.values())
-    if not answers or (judged and judged.answer is Answer.PARTLY and not whole_piece):
+    agrees = refutes and all(reply.answer is not Answer.CONTRADICTS for reply in answers.values())
+    if not answers or agrees or (judged and judged.answer is Answer.PARTLY and not whole_piece):
         return None, replies  # no text is known to say more than the given answer
     told = {source.message.content for source in evidence.messages}
     is_right = None if judged is None else judged.answer is Answer.YES

@@ -128,14 +128,18 @@ def test_a_date_that_a_message_told_is_not_asked(server: ModelStub) -> None:
     assert (one.method, server.prompts) == ("rules", [])
 
 
-def test_texts_that_tell_no_more_than_the_answer_leave_the_verdict_of_the_rules(server: ModelStub) -> None:
+@pytest.mark.parametrize("expected", ["attorney", ""])
+def test_texts_that_tell_no_more_than_the_answer_leave_the_verdict_of_the_rules(
+    server: ModelStub, expected: str
+) -> None:
     def partly(prompt: str) -> dict[str, Any]:
         texts = json.loads(prompt.splitlines()[-1])["texts"]
         answers = [("partly", "lawyer") if "lawyer" in entry["text"] else ("no", "") for entry in texts]
         return {"answers": [{"id": id, "answer": a, "words": w} for id, (a, w) in enumerate(answers, 1)]}
 
     server.script = [partly]
-    one, alone = verdict(reader(server), given="As a lawyer."), verdict(None, given="As a lawyer.")
+    case = {"given": "As a lawyer.", "expected": expected}
+    one, alone = verdict(reader(server), **case), verdict(None, **case)
     assert (one.method, one.model, said(one)) == ("rules", "scripted", said(alone))
 
 
