@@ -162,7 +162,11 @@ def _doubt(evidence: Evidence, kind: DoubtKind, sure: float, needs: Sequence[Nee
     for source in sources:
         message = source.message
         parts = statements(message.content)
-        text = max(parts, key=lambda part: evidence.compare.held([part], wanted), default=message.content)
+        text = max(
+            parts,
+            key=lambda part: (evidence.gives(part, message.day), evidence.compare.held([part], wanted)),
+            default=message.content,
+        )
         quotes.setdefault(text, Quote(message.span.origin, message.span.start, text))
     shown = tuple(list(quotes.values())[:_QUOTED])
     return Doubt(evidence.failure, kind, sure, tuple(need.text for need in needs), shown)

@@ -26,11 +26,12 @@ _LEAST_HEALTHY = 5
 _NEWEST = "v.rowid = (SELECT max(rowid) FROM verdict AS w WHERE w.answer = v.answer)"
 _TEXTS = "coalesce(json_extract(v.document, '$.{}'), '')"
 _SEARCHED = " || ' ' || ".join(_TEXTS.format(name) for name in ("question", "answer", "expected", "reason"))
+_REVIEWS = f"FROM review AS r WHERE r.answer = v.answer AND r.status IN ('{Status.DONE}', '{Status.FINAL}')"
 _SHOWN = f"""
 SELECT v.answer, v.failure_type, v.confidence, v.answered, v.system, v.service, v.scope, v.operation, v.method,
     {_TEXTS.format("question")} AS question, {_TEXTS.format("reason")} AS reason,
     {_TEXTS.format("operation.name")} AS name, {_TEXTS.format("operation.trace_id")} AS operation_trace,
-    (SELECT count(*) FROM review AS r WHERE r.answer = v.answer) AS reviews
+    (SELECT count(*) {_REVIEWS}) AS reviews
 FROM verdict AS v
 """
 
@@ -75,7 +76,7 @@ class Filter:
         conditions = [_NEWEST, *(condition for condition, _ in found)]
         values: list[Any] = [value for _, value in found]
         if self.reviewed:
-            exists = "EXISTS (SELECT 1 FROM review AS r WHERE r.answer = v.answer)"
+            exists = f"EXISTS (SELECT 1 {_REVIEWS})"
             conditions.append(exists if self.reviewed == "yes" else f"NOT {exists}")
         if self.text:
             conditions.append(f"instr(lower({_SEARCHED}), lower(?))")

@@ -16,7 +16,7 @@ from memtrace_otel.web.agreement import agreement, cohen_kappa
 from memtrace_otel.web.app import Pages
 from memtrace_otel.web.exchange import ExchangeError, export_reviews, import_reviews
 from memtrace_otel.web.reviewing import Reviewing, agreed
-from memtrace_otel.web.store import PageStore
+from memtrace_otel.web.store import Filter, PageStore
 from tests.unit.report.stories import ALL, Story
 from tests.unit.web.conftest import HOST, SAME_SITE, filled
 
@@ -253,6 +253,7 @@ def test_doubts_of_an_audit_are_a_queue_of_their_own(tmp_path: Path) -> None:
     with PageStore.open(path) as store:
         ada = person(store, "ada")
         assert "Where is my flat?" in ada.get("/audit").text
+        assert not store.failures(Filter(reviewed="yes"))
         started = ada.get("/review/next?queue=audit").headers["location"]
         assert started == f"/review/{answer}?queue=audit"
         assert "contradicted: Oslo" not in ada.get(started).text
@@ -260,4 +261,5 @@ def test_doubts_of_an_audit_are_a_queue_of_their_own(tmp_path: Path) -> None:
         assert "contradicted: Oslo" in ada.get(started).text
         saved = ada.post(started, data={"label": "annotation", "action": "save", "shown": "yes"})
         assert ada.get(saved.headers["location"]).headers["location"] == "/audit"  # the only doubt is reviewed
+        assert not store.failures(Filter(reviewed="no"))
         assert [one.annotator for one in store.reviews()] == ["ada"]  # a proposal is no review
