@@ -197,6 +197,18 @@ def endpoint_within(max_cost: float | None) -> Endpoint:
         raise click.UsageError(str(error)) from None
 
 
+def named_endpoint() -> Endpoint:
+    """Return the endpoint of the settings. Raise UsageError when the endpoint or the model is not named."""
+    endpoint = endpoint_within(None)
+    try:
+        endpoint.check()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if not endpoint.model:
+        raise click.UsageError(f"name the model: {settings.MODEL.env}")
+    return endpoint
+
+
 def model_reader(endpoint: Endpoint) -> ModelReader:
     """Return what compares texts by meaning. Raise UsageError when no model is named."""
     from memtrace_otel.attribution.model_reader import ModelReader

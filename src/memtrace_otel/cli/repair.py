@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import DAY, database_option, examples, since_option, source_option
+from memtrace_otel.cli.options import DAY, database_option, examples, named_endpoint, since_option, source_option
 from memtrace_otel.cli.output import print_table, progress_bar
 from memtrace_otel.model.printable import printable_json
 
@@ -41,20 +41,24 @@ def repair() -> None:
 @database_option
 @source_option
 @since_option
+@click.option("--method", type=click.Choice(["rules", "model"]), default="rules", show_default=True,
+              help="model: MEMTRACE_MODEL at OPENAI_BASE_URL also writes a narrative that cites verdicts.")  # fmt: skip
 @click.option("--json", "form", flag_value="json", help="One JSON object on standard output.")
 @click.option("--markdown", "form", flag_value="markdown", help="Markdown on standard output.")
 @clear_errors
-def plan(database: Path, source: str, since: int | None, form: str | None) -> None:
+def plan(database: Path, source: str, since: int | None, method: str, form: str | None) -> None:
     """Point each failure to the component that would have to change.
 
     The components are the extraction, update and answering prompts, k, threshold, filter, reranker and content limit.
     Failures of the judge, of the annotation and of unknown cause point to no component. --since compares the period
-    with the equally long period before. Nothing is written, and no model is asked. A backend (--source) tells neither
-    how many answers were judged nor a trend.
+    with the equally long period before. Nothing is written. --method model sends the plan with its exemplars to the
+    endpoint; a sentence of the narrative that does not cite a verdict of the plan is left out. A backend (--source)
+    tells neither how many answers were judged nor a trend.
     """
     from memtrace_otel.repair.plan import markdown, plan_of_source, plan_of_store
     from memtrace_otel.sources import SqliteStore, open_source
 
+    endpoint = named_endpoint() if method == "model" else None
     with progress_bar("attribute") as progress:
         if source:
             with closing(open_source(source)) as backend:
@@ -65,6 +69,10 @@ def plan(database: Path, source: str, since: int | None, form: str | None) -> No
     if not found["answers"]["hits"]:
         period = " in this period" * (since is not None)
         fail(f"no failing answer in {source or database}{period}", NOTHING_FOUND)
+    if endpoint:
+        from memtrace_otel.repair.narrative import narrate
+
+        found["narrative"] = narrate(found, endpoint)
     if form == "json":
         click.echo(printable_json(found))
     elif form == "markdown":
@@ -76,8 +84,10 @@ def plan(database: Path, source: str, since: int | None, form: str | None) -> No
 def _print_plan(plan: Plan) -> None:
     from rich.table import Table
 
-    from memtrace_otel.repair.plan import shown
+    from memtrace_otel.repair.plan import shown, told
 
+    if narrative := plan.get("narrative"):
+        click.echo(f"{click.wrap_text(told(narrative), 100)}\n")
     table = Table("failure type", "failures [95 % interval]", title=f"failed answers: {shown(plan['answers'])}")
     for type, one in plan["by_type"].items():
         table.add_row(type, shown(one))

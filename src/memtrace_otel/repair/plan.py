@@ -136,6 +136,7 @@ def _examples(found: Sequence[Pointed]) -> list[dict[str, str]]:
     """Return the surest failures: an exemplar shows the pattern best when its verdict is sure."""
     return [
         {
+            "verdict": one.verdict.attribution_id,
             "trace_id": one.verdict.failure.trace_id,
             "question": one_line(one.verdict.failure.question, _TEXT),
             "expected": one_line(one.verdict.failure.expected, _TEXT),
@@ -177,6 +178,8 @@ def markdown(plan: Plan) -> str:
     lines = ["# Repair plan", "", f"Failed answers{since}: {shown(plan['answers'])}.", ""]
     lines += ["| failure type | failures | share of failures |", "|---|---:|---|"]
     lines += [f"| {type} | {one['hits']} | {shown(one)} |" for type, one in plan["by_type"].items()]
+    if narrative := plan.get("narrative"):
+        lines += ["", "## Narrative", "", _safe(told(narrative))]
     lines += ["", "## What to change", ""]
     for one in plan["components"]:
         lines += [f"### {one['component'].capitalize()}: {shown(one['failures'])}", ""]
@@ -192,6 +195,16 @@ def markdown(plan: Plan) -> str:
         for type, one in trend["by_type"].items():
             lines += [f"| {type} | {one['before']} | {one['now']} | {one['change']} |"]
     return "\n".join(lines) + "\n"
+
+
+def told(narrative: dict[str, Any]) -> str:
+    """Return the sentences with the verdicts that they cite, and how many sentences cited none."""
+    texts = [f"{one['text']} [{', '.join(one['verdicts'])}]" for one in narrative["sentences"]]
+    if not texts:
+        texts.append(f"(No narrative: {narrative['problem']}.)")
+    if narrative["dropped"]:
+        texts.append(f"({narrative['dropped']} sentences that cite no verdict of the plan were left out.)")
+    return " ".join(texts)
 
 
 def shown(ratio: dict[str, Any]) -> str:

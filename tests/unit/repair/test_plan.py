@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +14,16 @@ from click.testing import CliRunner
 from rich.table import Table
 
 from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.attribution.endpoint import Endpoint
 from memtrace_otel.bench.generate import Plan, case_files, generate, read_truths
 from memtrace_otel.bench.run import read_spans
 from memtrace_otel.cli import main
 from memtrace_otel.cli.output import print_table
+from memtrace_otel.demo.model_server import serving
 from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.repair.components import Component, Information, component_of, information_of
+from memtrace_otel.repair.narrative import narrate
 from memtrace_otel.repair.plan import Pointed, make_plan, markdown, plan_of_source
 from memtrace_otel.semconv import GEN_AI_RETRIEVAL_TOP_K, RETRIEVAL_THRESHOLD, FailureType, OpKind, Role
 from memtrace_otel.sources import SqliteStore
@@ -137,6 +141,56 @@ def test_a_period_is_compared_with_the_one_before(pointed: list[Pointed]) -> Non
     assert plan["trend"]["before"]["hits"] == 1
     assert plan["trend"]["change"] == plan["trend"]["by_type"]["extraction"]["change"] == "more"
     assert make_plan(before, [150, 250], since=200, now=300)["trend"]["change"] == "no clear change"
+
+
+class Writer:
+    """A model that gives one reply after the other, with VERDICT as the id of a verdict of the plan."""
+
+    def __init__(self, *replies: list[tuple[str, list[str]]]) -> None:
+        self.replies = list(replies)
+
+    def reply(self, messages: Sequence[Mapping[str, str]]) -> str:
+        known = json.loads(messages[-1]["content"])["patterns"][0]["examples"][0]["verdict"]
+        sentences = [
+            {"text": text, "verdicts": [known if id == "VERDICT" else id for id in ids]}
+            for text, ids in self.replies.pop(0)
+        ]
+        return json.dumps({"sentences": sentences})
+
+
+GOOD, INVENTED, UNCITED = ("A is lost.", ["VERDICT"]), ("B is lost.", ["VERDICT", "f" * 32]), ("C is lost.", [])
+TWO = ("A is lost. B, too, without a verdict.", ["VERDICT"])
+
+
+@pytest.mark.parametrize(
+    ("replies", "kept", "dropped", "problem"),
+    [
+        ([[GOOD, INVENTED, UNCITED, TWO]], ["A is lost."], 3, ""),
+        ([[UNCITED], [GOOD]], ["A is lost."], 1, ""),
+        ([[UNCITED], [INVENTED]], [], 2, "no sentence"),
+    ],
+)
+def test_every_sentence_of_a_narrative_cites_verdicts_that_exist(
+    pointed: list[Pointed],
+    replies: list[list[tuple[str, list[str]]]],
+    kept: list[str],
+    dropped: int,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    with serving(Writer(*replies)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        monkeypatch.setenv("MEMTRACE_MODEL", "m")
+        monkeypatch.chdir(tmp_path)
+        plan = make_plan(pointed)
+        plan["narrative"] = narrate(plan, Endpoint())
+    narrative = plan["narrative"]
+    assert [one["text"] for one in narrative["sentences"]] == kept
+    assert narrative["dropped"] == dropped
+    assert narrative["problem"].startswith(problem)
+    assert all(text.removesuffix(".") in markdown(plan) for text in (kept or ["No narrative"]))
 
 
 def test_the_texts_of_a_trace_are_inert_in_markdown(pointed: list[Pointed]) -> None:
