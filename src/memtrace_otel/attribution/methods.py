@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from threading import Thread
+from typing import TypeVar
 
 from memtrace_otel.attribution.agent import AGENT, WITH_RULES, Agent
 from memtrace_otel.attribution.apply_rules import METHOD, WITH_MODEL, attribute_with_model
@@ -12,6 +15,8 @@ from memtrace_otel.attribution.model_reader import ModelReader
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
 
+T = TypeVar("T")
+R = TypeVar("R")
 METHODS = (METHOD, WITH_MODEL, AGENT, WITH_RULES)
 
 
@@ -44,3 +49,35 @@ def ask_with(method: str, endpoint: Endpoint) -> Ask | None:
         reader = ModelReader(endpoint)
         return Ask(WITH_MODEL, endpoint, lambda graph, verdict: attribute_with_model(graph, verdict, reader))
     return Ask(AGENT, endpoint, Agent(endpoint, always=method == AGENT))
+
+
+def in_threads(work: Callable[[T], R], items: Iterable[T], concurrency: int) -> Iterator[R]:
+    """Yield what `work` makes of each item, as soon as it is made; `concurrency` items are at work at a time.
+
+    The threads are daemons: an interrupted command waits for no call.
+    """
+    running: set[Future[R]] = set()
+
+    def start(item: T) -> None:
+        future: Future[R] = Future()
+        running.add(future)
+
+        def run() -> None:
+            try:
+                future.set_result(work(item))
+            except BaseException as error:  # raised again by the caller's thread
+                future.set_exception(error)
+
+        Thread(target=run, daemon=True).start()
+
+    def done() -> Iterator[R]:
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            running.remove(future)
+            yield future.result()
+
+    for item in items:
+        start(item)
+        if len(running) >= concurrency:
+            yield from done()
+    while running:
+        yield from done()

@@ -6,14 +6,14 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from memtrace_otel.attribution import attribute_trace, verdict_json
-from memtrace_otel.attribution.methods import Ask
+from memtrace_otel.attribution.methods import Ask, in_threads
 from memtrace_otel.bench.baselines import first_loss
 from memtrace_otel.bench.generate import case_files, write_file
 from memtrace_otel.graph import build_graph
@@ -96,26 +96,33 @@ def run(
     paths = case_files(directory)
     size = 1 if ask else _CHUNK
     chunks = [paths[first : first + size] for first in range(0, len(paths), size)]
-    workers = min(concurrency if ask else processes or os.cpu_count() or 1, len(chunks) or 1)
     found: list[dict[str, Any]] = []
-    if workers <= 1:
-        for chunk in chunks:
-            found += _attribute(chunk, mode, ask)
-            progress(len(found), len(paths))
+    if ask:
+        done = in_threads(lambda chunk: _attribute(chunk, mode, ask), chunks, concurrency)
     else:
-        pool: Executor = ThreadPoolExecutor(workers) if ask else ProcessPoolExecutor(workers, get_context("spawn"))
-        try:
-            for done in as_completed([pool.submit(_attribute, chunk, mode, ask) for chunk in chunks]):
-                found += done.result()
-                progress(len(found), len(paths))
-        finally:
-            pool.shutdown(wait=ask is None, cancel_futures=True)
+        done = _in_processes(chunks, mode, min(processes or os.cpu_count() or 1, len(chunks)))
+    for results in done:
+        found += results
+        progress(len(found), len(paths))
     found.sort(key=lambda result: str(result["file"]))
     path = directory / RESULTS / f"{mode.name}.jsonl"
     path.parent.mkdir(exist_ok=True)
     lines = [json.dumps({"mode": asdict(mode)}), *(json.dumps(result, ensure_ascii=False) for result in found)]
     write_file(path, ("\n".join(lines) + "\n").encode())
     return path
+
+
+def _in_processes(chunks: Sequence[Sequence[Path]], mode: Mode, processes: int) -> Iterator[list[dict[str, Any]]]:
+    if processes <= 1:
+        yield from (_attribute(chunk, mode) for chunk in chunks)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        futures = [pool.submit(_attribute, chunk, mode) for chunk in chunks]
+        try:
+            yield from (done.result() for done in as_completed(futures))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def read_verdicts(path: Path) -> list[dict[str, Any]]:
@@ -138,7 +145,7 @@ def read_spans(path: Path) -> Iterator[OperationSpan]:
             yield from to_spans(item.graph)
 
 
-def _attribute(paths: Sequence[Path], mode: Mode, ask: Ask | None) -> list[dict[str, Any]]:
+def _attribute(paths: Sequence[Path], mode: Mode, ask: Ask | None = None) -> list[dict[str, Any]]:
     return [{"file": path.name.partition(".")[0], **attributed(read_spans(path), mode, ask)} for path in paths]
 
 

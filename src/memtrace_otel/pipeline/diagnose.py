@@ -10,7 +10,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
@@ -23,7 +22,7 @@ from memtrace_otel.attribution import (
     read_verdict,
     verdict_document,
 )
-from memtrace_otel.attribution.methods import Ask
+from memtrace_otel.attribution.methods import Ask, in_threads
 from memtrace_otel.attribution.verdict_json import contents_json
 from memtrace_otel.graph import EvolutionGraph, SliceSource, load_everywhere, load_graph, load_graphs
 from memtrace_otel.model import (
@@ -185,10 +184,12 @@ class _Everywhere:
 
 @dataclass(frozen=True, slots=True)
 class _Cases:
-    """Verdicts on the failing answers of a graph, and the stored verdicts by answer."""
+    """Verdicts on the failing answers of a graph, and the stored verdicts by answer. `is_open`: a model is to be asked
+    about the one verdict."""
 
     diagnosis: Diagnosis
     stored: Mapping[str, StoredVerdict]
+    is_open: bool = False
 
     def each(self) -> Iterator[_Cases]:
         """Yield what concerns no failing answer, then one case after another."""
@@ -224,50 +225,33 @@ def _attribute(
 
 def _ask_about(found: Iterable[_Cases], ask: Ask, concurrency: int) -> Iterator[_Cases]:
     """Yield one case after another, with the verdict of the model, in the order in which the model answers."""
-    asked: dict[Future[tuple[Verdict, float]], _Cases] = {}
-    pool = ThreadPoolExecutor(concurrency)
 
-    def done() -> Iterator[_Cases]:
-        for future in wait(asked, return_when=FIRST_COMPLETED).done:
-            yield _with_verdict(asked.pop(future), *future.result())
+    def asked(case: _Cases) -> _Cases:
+        return replace(case, diagnosis=_asked(case.diagnosis, ask)) if case.is_open else case
 
-    try:
-        for case in (one for cases in found for one in cases.each()):
-            if not case.diagnosis.verdicts:
-                yield case
-                continue
-            [verdict] = case.diagnosis.verdicts
-            if earlier := _answered(case, verdict, ask):
-                yield _with_verdict(case, earlier)
-                continue
-            asked[pool.submit(_timed, ask, case.diagnosis.graph, verdict)] = case
-            if len(asked) >= concurrency:
-                yield from done()
-        while asked:
-            yield from done()
-    finally:  # an interrupt waits for no case
-        pool.shutdown(wait=False, cancel_futures=True)
+    cases = (_answered(one, ask) for every in found for one in every.each())
+    return in_threads(asked, cases, concurrency)
 
 
-def _timed(ask: Ask, graph: EvolutionGraph, verdict: Verdict) -> tuple[Verdict, float]:
+def _asked(diagnosis: Diagnosis, ask: Ask) -> Diagnosis:
     started = time.perf_counter()
-    return ask(graph, verdict), time.perf_counter() - started
+    verdicts = tuple(ask(diagnosis.graph, verdict) for verdict in diagnosis.verdicts)
+    return replace(diagnosis, verdicts=verdicts, seconds=(sum(diagnosis.seconds) + time.perf_counter() - started,))
 
 
-def _with_verdict(case: _Cases, verdict: Verdict, seconds: float = 0.0) -> _Cases:
-    taken = (case.diagnosis.seconds[0] + seconds,)
-    return replace(case, diagnosis=replace(case.diagnosis, verdicts=(verdict,), seconds=taken))
-
-
-def _answered(case: _Cases, verdict: Verdict, ask: Ask) -> Verdict | None:
-    """Return the stored verdict that the same model made of the same texts, None when the model is to be asked."""
-    stored = case.stored.get(verdict.failure.answer_span.origin)
-    earlier = _read(stored, verdict.failure, case.diagnosis) if stored else None
-    if stored is None or earlier is None or not ask.made(earlier):
-        return None
-    texts = {name: text for name, text in json.loads(stored.document).items() if name in _TEXTS}
-    is_same = texts == contents_json(verdict) and earlier.version == verdict.version
-    return earlier if is_same and earlier.complete >= verdict.complete else None
+def _answered(case: _Cases, ask: Ask) -> _Cases:
+    """Return a case with the stored verdict that the same model made of the same texts, else open."""
+    for verdict in case.diagnosis.verdicts:
+        stored = case.stored.get(verdict.failure.answer_span.origin)
+        earlier = _read(stored, verdict.failure, case.diagnosis) if stored else None
+        if stored is None or earlier is None or not ask.made(earlier):
+            return replace(case, is_open=True)
+        texts = {name: text for name, text in json.loads(stored.document).items() if name in _TEXTS}
+        is_same = texts == contents_json(verdict) and earlier.version == verdict.version
+        if not is_same or earlier.complete < verdict.complete:
+            return replace(case, is_open=True)
+        return replace(case, diagnosis=replace(case.diagnosis, verdicts=(earlier,)))
+    return case
 
 
 def _last(case: _Cases, refine: Refine | None) -> Diagnosis:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from threading import Barrier
+from signal import SIGINT
+from subprocess import PIPE, Popen
+from threading import Barrier, Event
 
 import pytest
 from click.testing import CliRunner
@@ -117,6 +121,32 @@ def test_a_case_is_asked_again_when_the_question_to_the_model_is_another(
 CANNOT_TELL = {"failure_type": "cannot_tell", "operation": "", "variable": "", "evidence": [], "second": "",
                "confidence": 0, "reason": ""}  # fmt: skip
 ABSTAINS = json.dumps({"tool": "answer", "id": "", "text": "", "verdict": CANNOT_TELL})
+
+
+def test_an_interrupt_waits_for_no_call_and_keeps_what_was_answered(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answered = {"failure_type": "response", "operation": "o1", "confidence": 0.9, "reason": "Said so."}
+    blames = json.dumps({"tool": "answer", "id": "", "text": "", "verdict": CANNOT_TELL | answered})
+    hangs = Event()
+    command = [sys.executable, "-m", "memtrace_otel", "attribute", "--all", "--method", "agent"]
+    command += ["--concurrency", "2", "--db", str(tmp_path / "run.db")]
+    with ModelStub() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        server.script = [blames, *[lambda _: hangs.wait(60)] * 3]
+        with Popen(command, stderr=PIPE) as run:
+            for _ in range(600):
+                if store.verdicts() and len(server.prompts) == 3:
+                    break
+                time.sleep(0.1)
+            run.send_signal(SIGINT)
+            run.wait(20)
+        hangs.set()
+        assert [json.loads(verdict.document)["method"] for verdict in store.verdicts()] == ["agent"]
+        server.script = [blames] * 4
+        again = CliRunner().invoke(main, command[3:])
+    assert len(server.prompts) == 6, "three cases are left"
+    assert "rules alone decided 0 of 4, the model 4;" in again.stderr
 
 
 def test_a_bound_on_the_cost_ends_the_calls(
