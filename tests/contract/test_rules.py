@@ -48,8 +48,10 @@ def test_planted_fault_is_found(system: System, fault: Fault, index: int, eviden
     (verdict,) = attribute_trace(build_graph(planted.spans))
     assert verdict.failure_type == planted.failure_type
     assert f"{verdict.trace_id}-{verdict.span_id}" == planted.origin
-    assert verdict.complete == (fault is not Fault.STORED_BESIDE), "a search for the new value explains as much"
-    assert verdict.confidence > 0.5
+    guessed = fault is Fault.WRONG_GOLD and not evidence  # other words may tell the expected answer
+    tied = fault is Fault.STORED_BESIDE  # a search that misses the new value explains as much
+    assert verdict.complete == (not guessed and not tied)
+    assert (verdict.confidence > 0.5) == (not guessed)
     assert_reason_holds(verdict)
 
 

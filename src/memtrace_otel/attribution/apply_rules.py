@@ -14,7 +14,7 @@ from memtrace_otel.attribution.lineage import Lineage, lineage_of
 from memtrace_otel.attribution.ranking import DECISIVE, confidence, rank
 from memtrace_otel.attribution.reading import can_read, read_case
 from memtrace_otel.attribution.rules import RULES, Finding
-from memtrace_otel.attribution.rules.finding import CERTAIN
+from memtrace_otel.attribution.rules.finding import SURE
 from memtrace_otel.attribution.text import terms
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict, attribution_id
@@ -82,7 +82,7 @@ def attribute(
 def is_open(verdict: Verdict) -> bool:
     """Return whether an operation outside of the loaded memory may explain the failure: no finding is decisive, or
     words alone acquit every operation."""
-    acquitted = verdict.failure_type == FailureType.ANNOTATION and verdict.confidence < CERTAIN
+    acquitted = verdict.failure_type == FailureType.ANNOTATION and verdict.confidence < SURE
     return (verdict.confidence < DECISIVE or acquitted) and bool(verdict.failure.expected)
 
 
@@ -132,7 +132,7 @@ def is_unsure(evidence: Evidence, verdict: Verdict) -> bool:
     untold = any(life.need is None or not life.said for life in evidence.lives)
     if untold or evidence.wish.form is AnswerForm.TIME:
         return untold
-    return verdict.confidence < CERTAIN or verdict.failure_type in _BY_MEANING
+    return verdict.confidence < SURE or verdict.failure_type in _BY_MEANING
 
 
 def attribute_trace(graph: EvolutionGraph, trace_id: str | None = None) -> list[Verdict]:

@@ -10,7 +10,7 @@ DECISIVE = 0.5
 """A finding of at least this strength is decisive; weaker findings count only without a decisive finding."""
 
 _ON_INCOMPLETE = 0.75
-_PER_RIVAL = 0.85
+_PER_RIVAL = 0.8
 
 
 def rank(findings: Sequence[Finding]) -> list[Finding]:
@@ -25,7 +25,7 @@ def rank(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def confidence(finding: Finding, rivals: Sequence[Finding], complete: bool) -> float:
-    """Return how far to trust `finding`: its strength, less for every decisive rival and for a trace with gaps."""
-    strong = sum(rival.strength >= min(DECISIVE, finding.strength) for rival in rivals if rival is not finding)
+    """Return how far to trust `finding`: its strength, less for every rival as strong and for a trace with gaps."""
+    strong = sum(rival.strength >= finding.strength for rival in rivals if rival is not finding)
     value = finding.strength * _PER_RIVAL**strong * (1.0 if complete else _ON_INCOMPLETE)
     return round(value, 3)

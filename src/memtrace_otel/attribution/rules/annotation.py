@@ -5,13 +5,13 @@ from __future__ import annotations
 from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm
-from memtrace_otel.attribution.rules.finding import CERTAIN, Finding, quoted
+from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, Finding, quoted
 from memtrace_otel.attribution.rules.owner import hit_of_another, told_by_another
 from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType, RefKind, Role
 
-_BY_WORDS = 0.6  # other words may tell the expected answer: at most half of these verdicts are right on bench, seed 7
+_BY_WORDS = 0.3  # other words may tell the expected answer: a third of these verdicts is right on bench, seeds 3, 11
 _UNPROVEN = 0.3  # with messages missing, one of them may support the expected answer
 
 
@@ -36,7 +36,8 @@ def annotation(evidence: Evidence) -> Finding | None:
     )
     judge = evidence.failure.judge_span
     expected = next((v.ref for v in judge.inputs if v.role == Role.EXPECTED), "") if judge else ""
-    shown = CERTAIN if evidence.reading else _BY_WORDS
+    closed = evidence.named or wish.form is AnswerForm.ABSTAIN  # other words cannot tell the expected answer
+    shown = CERTAIN if evidence.reading else LIKELY if closed else _BY_WORDS
     strength = shown if evidence.whole else _UNPROVEN
     step = Step("message", source.message.ref, source.message.span.origin, source.message.content)
     return Finding(

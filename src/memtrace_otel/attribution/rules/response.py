@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm
-from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, excerpt, path, quoted, strength_of, wanted
+from memtrace_otel.attribution.rules.finding import (
+    LIKELY,
+    SURE,
+    WEAK,
+    Finding,
+    excerpt,
+    path,
+    quoted,
+    strength_of,
+    wanted,
+)
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
 
+_NEAREST = 0.25  # a memory near to the question need not tell the answer: right in a quarter of the cases on bench
 _ABSTAIN = 'Let the answering prompt ask for "I do not know" when memory does not hold the answer.'
 _USE = "Check the answering prompt and model: the model was given what it needed."
 
@@ -34,7 +45,7 @@ def response(evidence: Evidence) -> Finding | None:
         hit = life.returned[0]
         shown = f"{excerpt(hit.content, life)} " if hit.content else ""
         reason = f"The memory {shown}with {wanted(life)} was before the model (hit {hit.rank}); it answered {given}."
-        return _finding(evidence, strength_of(life), reason, path(life, step))
+        return _finding(evidence, _NEAREST if life.guessed else min(SURE, strength_of(life)), reason, path(life, step))
     if evidence.lives and not evidence.missing and evidence.wish.form is not AnswerForm.ABSTAIN:
         reason = f"What was told of the expected answer is in the answer {given}, but not that alone or not rightly."
         return _finding(evidence, min(LIKELY, strength_of(evidence.lives[0])), reason, path(evidence.lives[0], step))

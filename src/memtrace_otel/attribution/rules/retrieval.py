@@ -5,7 +5,7 @@ from __future__ import annotations
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.lineage import Version
-from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, excerpt, path, quoted, strength_of, wanted
+from memtrace_otel.attribution.rules.finding import CERTAIN, WEAK, Finding, excerpt, path, quoted, strength_of, wanted
 from memtrace_otel.attribution.rules.missed import missed
 from memtrace_otel.attribution.rules.owner import hit_of_another
 from memtrace_otel.attribution.search_results import Hit
@@ -53,7 +53,7 @@ def _of_another_owner(evidence: Evidence, hit: Hit) -> Finding:
         failure_type=FailureType.RETRIEVAL,
         operation=search,
         variable=hit.ref,
-        strength=LIKELY,
+        strength=CERTAIN,
         reason=reason,
         advice="Filter the search by the user who asks.",
         steps=(Step("hit", hit.ref, search.origin, hit.content),),
@@ -62,7 +62,7 @@ def _of_another_owner(evidence: Evidence, hit: Hit) -> Finding:
 
 def _unasked(evidence: Evidence, life: Life) -> float:
     """Return the strength without a search: weak when a search may exist that nothing joins to the answer."""
-    return WEAK if Incomplete.UNKNOWN_TURN in evidence.answer_span.incomplete else min(strength_of(life), LIKELY)
+    return WEAK if Incomplete.UNKNOWN_TURN in evidence.answer_span.incomplete else strength_of(life)
 
 
 def _nearness(evidence: Evidence, record: Version) -> tuple[bool, float, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.rules.finding import (
-    LIKELY,
     WEAK,
     Finding,
     excerpt,
@@ -121,7 +120,7 @@ def _not_written(evidence: Evidence, life: Life) -> Finding | None:
         outcome = "memory was searched before it was written"
     in_time = any(source.message.span.start <= evidence.results.asked_at for source in life.sources)
     # No write can store in time what was told after the search.
-    strength = min(LIKELY, strength_of(life)) if life.need and in_time else WEAK
+    strength = strength_of(life) if life.need and in_time else WEAK
     reason = (
         f"The fact {quoted(fact.content)} was extracted, but {outcome}."
         if fact.content
@@ -172,7 +171,7 @@ def _not_renewed(evidence: Evidence, life: Life) -> Finding | None:
         failure_type=FailureType.UPDATE,
         operation=decision,
         variable=kept.ref,
-        strength=min(LIKELY, strength_of(life)),
+        strength=strength_of(life),
         reason=reason,
         advice="Let the write of a new value replace the old record, or give the model the dates of both.",
         steps=path(life, held, step, record=new),
