@@ -1,4 +1,4 @@
-"""Home-made memory: notes or a profile that a program keeps itself and puts into the system prompt of each call.
+"""Home-made memory: notes or a profile that a program keeps itself and puts into the prompt of each call.
 
 No search and no record tells of this memory. The prompts of the calls that open like the prompt of the answer are its
 versions, and the questions of these calls are the messages told.
@@ -7,6 +7,7 @@ versions, and the questions of these calls are the messages told.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,8 @@ from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 _OPENING = 16  # characters: "You are a cook. " and more are alike in two calls of one assistant
+_BLANK_LINE = "\n\n"  # between notes and message
+_LABEL = re.compile(r"^[^\W\d_]+: +")  # "Message: "
 _QUOTED = 8  # characters of a reply that a prompt repeats by more than chance
 
 
@@ -45,7 +48,8 @@ def prompt_memory(lineage: Lineage, answer: OperationSpan, results: SearchResult
         if not versions or text != versions[-1].content:
             writer = _writer(calls, text, since, span)
             rewritten |= writer is not span
-            read = next(key for v, key in lineage.reads(span) if v.role == Role.PROMPT)
+            keys = [key for role in (Role.PROMPT, Role.QUERY) for v, key in lineage.reads(span) if v.role == role]
+            read = next((key for key in keys if all(key != v.key for v in versions)), keys[0])
             versions.append(Version(read, writer, text, day_of(span.start), Action.UPDATE))
         since = span.start
     told = [source for s, _ in alike if s.origin != answer.origin for source in _told(lineage, s, versions)]
@@ -57,12 +61,17 @@ def prompt_memory(lineage: Lineage, answer: OperationSpan, results: SearchResult
 
 
 def _prompt(lineage: Lineage, span: OperationSpan) -> str:
-    return next((lineage.content(v, read) for v, read in lineage.reads(span) if v.role == Role.PROMPT), "")
+    """Return the instructions and what the program wrote before the message of the user, '' without both."""
+    given = {v.role: lineage.content(v, read) for v, read in lineage.reads(span) if v.role in (Role.PROMPT, Role.QUERY)}
+    notes = given.get(Role.QUERY, "").rpartition(_BLANK_LINE)[0]
+    return "\n".join(filter(None, (given.get(Role.PROMPT), notes)))
 
 
 def _opens_alike(one: str, other: str) -> bool:
-    length = min(_OPENING, len(one), len(other))
-    return one[:length] == other[:length]
+    """Whether two prompts begin with the same line, as far as the opening goes."""
+    first, second = (text.partition("\n")[0][:_OPENING] for text in (one, other))
+    length = min(len(first), len(second))
+    return length > 0 and first[:length] == second[:length]
 
 
 def _writer(calls: list[OperationSpan], text: str, since: int, reader: OperationSpan) -> OperationSpan:
@@ -80,8 +89,9 @@ def _told(lineage: Lineage, call: OperationSpan, versions: list[Version]) -> Ite
         for text in texts
         if version.span.start > call.start and _repeats(version.content, text)
     )
-    for message in asked_of(lineage, call):
-        yield Source(message, "", call, bool(noted), (), noted)
+    for asked in asked_of(lineage, call):
+        message = _LABEL.sub("", asked.content.rpartition(_BLANK_LINE)[2].strip())
+        yield Source(replace(asked, content=message), "", call, bool(noted), (), noted)
 
 
 def _is_kept(source: Source, versions: list[Version]) -> bool:

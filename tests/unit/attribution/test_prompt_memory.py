@@ -18,13 +18,14 @@ TOOL_CALL = '["save_note", "{\\"note\\": \\"' + SHORT + '\\"}"]'
 def call(trace: int, question: str, prompt: str, *, reply: str = "Noted.", tool_call: str = "") -> OperationSpan:
     made = put("completion:t", tool_call) if tool_call else put(f"answer:{trace}", reply)
     asked = put(f"query:{trace}", question, role=Role.QUERY)
-    given = put(f"prompt:{trace}", prompt, role=Role.PROMPT)
-    return span(trace, 1, OpKind.RESPOND, at=trace, inputs=[asked, given], outputs=[made])
+    given = [put(f"prompt:{trace}", prompt, role=Role.PROMPT)] if prompt else []
+    return span(trace, 1, OpKind.RESPOND, at=trace, inputs=[asked, *given], outputs=[made])
 
 
 def verdict(*calls: OperationSpan, prompt: str) -> Verdict:
     """The verdict on an answer with this prompt that lacks the key."""
-    answer = call(8, "With which key is the boiler vented?", prompt, reply="I do not know.")
+    question = "With which key is the boiler vented?"
+    answer = call(8, question if prompt else f"Facts:\n- {OTHER}\n\nMessage: {question}", prompt, reply="Not known.")
     judge = span(8, 2, OpKind.JUDGE, at=9, attributes={EVALUATION_LABEL: "fail"},
                  inputs=[seen("answer:8", origin_of(8, 1), role=Role.ANSWER),
                          put("expected:e", "5 mm", role=Role.EXPECTED)])  # fmt: skip
@@ -47,6 +48,11 @@ REWRITTEN = call(4, f"Notes: {FACT}. New: {OTHER}", "Rewrite the notes.", reply=
             id="tool call leaves the key out",
         ),
         pytest.param([TOLD, NEXT], f"{SYSTEM}{FACT}. {OTHER}", FailureType.RESPONSE, origin_of(8, 1), id="shown"),
+        pytest.param(
+            [call(1, f"Facts:\n\nMessage: {FACT}", ""), call(3, f"Facts:\n- {FACT}\n\nMessage: {OTHER}", "")],
+            *("", FailureType.UPDATE, origin_of(8, 1)),
+            id="notes before the message of the user",
+        ),
         pytest.param([call(1, FACT, "It is 3 May.")], "It is 4 May.", FailureType.UNKNOWN, "-", id="nothing is kept"),
     ],
 )  # fmt: skip

@@ -35,7 +35,7 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
     loss = evidence.last_loss(life)
     if loss is None or loss.after.deleted:
         return None
-    held = "prompt" if ref_kind(loss.before.ref) == RefKind.PROMPT else "record"
+    held = "prompt" if ref_kind(loss.before.ref) in (RefKind.PROMPT, RefKind.QUERY) else "record"
     reason = f"The {held} held {wanted(life)}"
     unknown = not loss.after.content  # it may have kept the piece
     if loss.before.content:
