@@ -83,8 +83,8 @@ def test_every_page_fits_and_runs_nothing_of_a_trace(address: str, database: Pat
         tab.open(f"{address}{scope}", "document.querySelector('.plain a')")
         record = tab.evaluate("(a => a.pathname + a.search)(document.querySelector('.plain a'))")
         review = answer.replace("failure", "review")
-        paths = ["/failures", "/failures?view=cause", answer, "/memories", scope, record, "/review", review, "/login"]
-        for path in paths:
+        lists = ["/failures", "/failures?view=cause", "/memories", "/health", "/review", "/audit", "/login"]
+        for path in [*lists, answer, scope, f"{scope}/health", record, review]:
             tab.open(f"{address}{path}", "document.querySelector('h1')")
             assert tab.evaluate("violations") == [], path
             assert tab.evaluate("document.documentElement.id") == "", path
