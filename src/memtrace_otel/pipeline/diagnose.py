@@ -6,6 +6,7 @@ sends them.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import time
@@ -41,6 +42,7 @@ from memtrace_otel.sources import DamagedError, SourceError, TraceSource
 _logger = logging.getLogger(__name__)
 TOGETHER = 50
 """Failing traces that share one session: a search of a backend costs about the same for fifty as for one."""
+_COLLECT_AFTER = 10_000
 _ABSENT = "absent"
 """Key in a stored verdict: the operations that it names and that were not there when it was made."""
 _TEXTS = ("question", "answer", "expected")
@@ -129,12 +131,36 @@ def diagnose(
                 raise UnknownTraceError(*unknown)
             everywhere = _Everywhere(source, some)
             graphs = _graphs(source, reader, some, leave_out)
-            cases = (_attribute(*found, log, everywhere) for found in graphs)
+            cases = _collecting_between(_attribute(*found, log, everywhere) for found in graphs)
             for case in _ask_about(cases, ask, concurrency) if ask else cases:
                 done.update(case.diagnosis.trace_ids)
                 progress(len(done), len(asked))
                 if case.diagnosis.verdicts or case.diagnosis.outdated:
                     yield _last(case, refine)
+
+
+def _collecting_between(cases: Iterator[_Cases]) -> Iterator[_Cases]:
+    """Yield the cases; the garbage collector pauses while one is made, and runs after every `_COLLECT_AFTER` nodes.
+
+    Each full collection visits every live object of a graph: a sixth of the CPU time in a memory of 2,000 messages.
+    """
+    nodes = 0
+    while True:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            case = next(cases, None)
+        finally:
+            if was_enabled:
+                gc.enable()
+        if case is None:
+            return
+        nodes += len(case.diagnosis.graph)
+        yield case
+        del case  # the next graph is loaded without this one
+        if nodes >= _COLLECT_AFTER:
+            gc.collect()
+            nodes = 0
 
 
 def _graphs(

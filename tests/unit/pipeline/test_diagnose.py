@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,17 @@ def test_all_verdicts_are_those_of_each_trace_alone(tmp_path: Path) -> None:
     assert "memory was not asked" in found[f"{20:032x}"].reason
     assert "a scope that was not searched" in found[f"{30:032x}"].reason
     assert [found[f"{trace:032x}"].complete for trace in (10, 20, 30, 40)] == [True, False, False, True]
+
+
+def test_a_burst_of_failures_of_one_user_loads_its_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    trace = SqliteStore.trace
+    monkeypatch.setattr(SqliteStore, "trace", lambda self, trace_id: read.append(trace_id) or trace(self, trace_id))
+    with closing(SqliteStore.open(tmp_path / "run.db")) as store:
+        store.add_request(encode_request([span for number in range(1, 7) for span in failing(number, ALICE)]))
+        burst = [verdict for found in diagnose(store, store) for verdict in found.verdicts]
+    assert len(burst) == 6
+    assert set(Counter(read).values()) == {2}  # with the memory of the user, and with all memories
 
 
 def test_a_damaged_span_makes_the_verdicts_of_its_memory_incomplete(tmp_path: Path) -> None:
