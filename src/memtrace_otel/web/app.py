@@ -143,26 +143,26 @@ class Pages:
         """The list of failures, filtered, or the decisive operations with how many failures each made."""
         chosen = Filter.read(ask.pairs)
         page, view = ask.number("page", 1, 1, 1_000_000), ask.get("view")
-        counts = self._store.counts(chosen)
-        total = counts.get(chosen.type, 0) if chosen.type else sum(counts.values())
+        found = self._store.found(chosen)
+        total = len(found.rows)
         return self._page(
             "failures.html.j2",
             ask,
             chosen=chosen,
             choices=self._store.choices(),
-            counts=counts,
+            counts=found.counts,
             total=total,
             page=page,
             last=max(1, -(-total // PAGE_ROWS)),
             view=view,
-            chart=chart(*self._store.over_time(chosen)),
-            rows=[] if view == "cause" else self._store.failures(chosen, page),
+            chart=chart(*found.over_time()),
+            rows=[] if view == "cause" else self._store.shown(found, page),
             causes=self._store.causes(chosen) if view == "cause" else [],
         )
 
     def export(self, ask: Ask) -> Response:
         """The filtered failures as CSV or JSON lines."""
-        rows = self._store.failures(Filter.read(ask.pairs), rows=_EXPORTED)
+        rows = self._store.failures(Filter.read(ask.pairs), most=_EXPORTED)
         as_csv = ask.get("form") == "csv"
         text, kind = (failures_csv(rows), "text/csv") if as_csv else (failures_jsonl(rows), "application/jsonl")
         name = f"failures.{'csv' if as_csv else 'jsonl'}"

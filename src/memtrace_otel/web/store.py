@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
@@ -85,6 +86,22 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """The failures that a filter leaves: counts by type, whatever type is chosen, and rows (row, type, answered in ns)
+    of the chosen type, the newest first."""
+
+    counts: Counter[str]
+    rows: list[dict[str, Any]]
+
+    def over_time(self) -> tuple[int, int, list[dict[str, Any]]]:
+        """Return the start (ns), the length of a bar (ns), and rows (bar, name, count) of the failures by type."""
+        first, last = (self.rows[-1]["answered"], self.rows[0]["answered"]) if self.rows else (0, 0)
+        length = max(1, -(-(last - first + 1) // BARS))
+        bars = Counter(((row["answered"] - first) // length, row["type"]) for row in self.rows)
+        return first, length, [{"bar": bar, "name": name, "count": count} for (bar, name), count in bars.items()]
+
+
+@dataclass(frozen=True, slots=True)
 class QueueItem:
     """An answer to review; `failure_type` is '' for an answer without a verdict, `doubted` when an audit doubts its
     expected answer."""
@@ -98,17 +115,10 @@ class PageStore(SqliteStore):
     """A database file with the queries of the pages."""
 
     # --- failures ------------------------------------------------------------------------------------------------
-    def failures(self, chosen: Filter, page: int = 1, rows: int = PAGE_ROWS) -> list[dict[str, Any]]:
-        """Return one page of the failures, the newest answer first."""
+    def failures(self, chosen: Filter, most: int = -1) -> list[dict[str, Any]]:
+        """Return the failures, the newest answer first."""
         where, values = chosen.where()
-        query = f"{_SHOWN} WHERE {where} ORDER BY v.answered DESC, v.answer LIMIT ? OFFSET ?"
-        return self._rows(query, (*values, rows, (page - 1) * rows))
-
-    def counts(self, chosen: Filter) -> dict[str, int]:
-        """Return how many failures of each type the filter leaves, whatever its type is."""
-        where, values = replace(chosen, type="").where()
-        query = f"SELECT v.failure_type AS name, count(*) AS count FROM verdict AS v WHERE {where} GROUP BY 1"
-        return {row["name"]: row["count"] for row in self._rows(query, values)}
+        return self._rows(f"{_SHOWN} WHERE {where} ORDER BY v.answered DESC, v.answer LIMIT ?", (*values, most))
 
     def causes(self, chosen: Filter) -> list[dict[str, Any]]:
         """Return the decisive operations with the number of answers that they made fail, most first."""
@@ -120,17 +130,21 @@ class PageStore(SqliteStore):
             GROUP BY v.operation, v.failure_type ORDER BY count DESC, last DESC LIMIT {_MOST_CAUSES}"""
         return self._rows(query, values)
 
-    def over_time(self, chosen: Filter) -> tuple[int, int, list[dict[str, Any]]]:
-        """Return the start (ns), the length of a bar (ns), and rows (bar, name, count) of the failures by type."""
-        where, values = chosen.where()
-        (span,) = self._rows(
-            f"SELECT min(v.answered) AS first, max(v.answered) AS last FROM verdict AS v WHERE {where}", values
+    def found(self, chosen: Filter) -> Found:
+        """Return the failures that the filter leaves, whatever their type: a page reads every document once."""
+        where, values = replace(chosen, type="").where()
+        query = f"""SELECT v.rowid AS row, v.failure_type AS type, coalesce(v.answered, 0) AS answered
+            FROM verdict AS v WHERE {where} ORDER BY v.answered DESC, v.answer"""
+        rows = self._rows(query, values)
+        return Found(
+            Counter(row["type"] for row in rows), [r for r in rows if r["type"] == chosen.type or not chosen.type]
         )
-        first, last = span["first"] or 0, span["last"] or 0
-        length = max(1, -(-(last - first + 1) // BARS))
-        query = f"""SELECT (v.answered - ?) / ? AS bar, v.failure_type AS name, count(*) AS count
-            FROM verdict AS v WHERE {where} GROUP BY 1, 2"""
-        return first, length, self._rows(query, (first, length, *values))
+
+    def shown(self, found: Found, page: int, rows: int = PAGE_ROWS) -> list[dict[str, Any]]:
+        """Return what one page of the failures shows, the newest answer first."""
+        some = [row["row"] for row in found.rows[(page - 1) * rows : page * rows]]
+        where = f"v.rowid IN ({', '.join('?' * len(some))})"
+        return self._rows(f"{_SHOWN} WHERE {where} ORDER BY v.answered DESC, v.answer", some)
 
     def choices(self) -> dict[str, list[str]]:
         """Return the values of system, service and scope that verdicts have."""

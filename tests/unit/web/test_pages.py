@@ -69,8 +69,8 @@ def test_a_filter_leaves_what_it_says(store: PageStore, client: TestClient, chos
 
 
 def test_counts_causes_and_bars_add_up(store: PageStore) -> None:
-    assert sum(store.counts(Filter()).values()) == len(ALL)
-    assert sum(row["count"] for row in store.over_time(Filter())[2]) == len(ALL)
+    assert sum(store.found(Filter()).counts.values()) == len(ALL)
+    assert sum(row["count"] for row in store.found(Filter()).over_time()[2]) == len(ALL)
     for cause in store.causes(Filter()):
         assert len(store.failures(Filter(cause=cause["operation"], type=cause["failure_type"]))) == cause["count"]
 
@@ -86,7 +86,7 @@ def test_a_search_goes_by_form_and_its_text_into_no_address(client: TestClient) 
 
 def test_a_long_list_is_paged(tmp_path: Path) -> None:
     with filled(tmp_path / "run.db", told()) as store:
-        shown = [store.failures(Filter(), page, rows=3) for page in (1, 2, 3, 4)]
+        shown = [store.shown(store.found(Filter()), page, rows=3) for page in (1, 2, 3, 4)]
     assert [len(page) for page in shown] == [3, 3, len(ALL) - 6, 0]
     assert len({row["answer"] for page in shown for row in page}) == len(ALL)
 
