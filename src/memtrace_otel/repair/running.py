@@ -242,7 +242,7 @@ def counted(prices: Prices) -> Generator[Callable[[], Spent]]:
             raise refused[0]
         done = wrapped(*args, **kwargs)
         by = price or (0.0, 0.0)
-        usage = getattr(done, "usage", None)
+        usage = getattr(done.parse() if hasattr(done, "parse") else done, "usage", None)  # LangChain: a raw response
         read, total = (getattr(usage, name, 0) or 0 for name in ("prompt_tokens", "total_tokens"))
         found.append(Spent(1, total, (read * by[0] + max(0, total - read) * by[1]) / 1e6))
         return done
