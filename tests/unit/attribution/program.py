@@ -45,6 +45,20 @@ class Program:
         span = self._span(OpKind.CREATE, scope=scope, inputs=(read,), outputs=(made,))
         return Variable(made.ref, Role.HIT, span.origin, made.content)
 
+    def store(self, *texts: str) -> list[Variable]:
+        """Store texts in one call, a record of each. Return the records as hits."""
+        self._trace += 1
+        names = [f"{self._trace}.{n}" for n in range(len(texts))]
+        given = tuple(
+            Variable(f"message:{name}", Role.MESSAGE, content=text) for name, text in zip(names, texts, strict=True)
+        )
+        made = tuple(
+            Variable(f"memory:{name}", content=text, action=Action.ADD) for name, text in zip(names, texts, strict=True)
+        )
+        flow = tuple((n, n) for n in range(len(texts)))
+        span = self._span(OpKind.CREATE, scope=ANN, inputs=given, outputs=made, flow=flow)
+        return [Variable(v.ref, Role.HIT, span.origin, v.content) for v in made]
+
     def quote(self, text: str) -> Variable:
         """Keep a message in the state of a conversation without an owner. Return the message as a hit."""
         self._trace += 1

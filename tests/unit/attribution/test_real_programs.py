@@ -116,6 +116,14 @@ def test_a_stored_question_is_no_old_value() -> None:
     assert verdict.failure_type == "retrieval"
 
 
+@pytest.mark.parametrize("batch", [True, False], ids=["one batch", "two calls"])
+def test_only_a_later_text_corrects_another_one(batch: bool) -> None:
+    program, old, new = Program(), "I work as a baker in the old town.", "I earn my living as a nurse."
+    hits = program.store(old, new) if batch else [*program.store(old), *program.store(new)]
+    verdict = program.ask("What do I work as in the old town?", "You work as a baker.", hits[0], expected="nurse")
+    assert verdict.failure_type == (FailureType.RETRIEVAL if batch else FailureType.UPDATE)
+
+
 def test_a_conversation_that_quotes_a_deleted_record_does_not_keep_the_record_alive() -> None:
     program = Program()
     [record] = program.tell("My wedding day is 6 June.", "Wedding day: 6 June")

@@ -24,11 +24,13 @@ def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | No
     reached = {hit.record for hit in evidence.results.hits}
     pairs = [(h[0], h[-1]) for h in evidence.records if evidence.record(h[-1]) in reached and not h[-1].deleted]
     live = [pair for pair in pairs if ref_kind(pair[1].ref) != RefKind.STATE]  # a conversation keeps every message
+    batches = {history[-1].key: history[0].origin for history in evidence.records}
     for new in life.surviving:
         scope, about = evidence.lineage.scope(new.span), evidence.compare.about(new.content)
         for first, old in live:
             if (
                 first.span.start < new.span.start
+                and first.origin != batches.get(new.key)  # texts of one batch correct nothing
                 and evidence.lineage.scope(old.span) == scope
                 and evidence.gives(without_questions(old.content), old.day)
                 and evidence.compare.about(old.content) >= AS_MUCH_ABOUT * max(about, _ABOUT)
