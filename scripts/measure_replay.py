@@ -3,9 +3,9 @@
     memtrace-otel bench generate --system mem0 --cases 60 --out bench
     python scripts/measure_replay.py bench
 
-The scripted model of a case answers again. The right verdict names the planted type and operation; where the rules do
-not find it, no planted verdict is measured. Wrong verdicts blame other operations for the same fact. Answers of
-paraphrase cases are compared by the story, in place of a model that reads.
+The scripted model of a case answers again. The right verdict names the planted type and operation. Wrong verdicts blame
+other operations for the same fact. Answers of paraphrase cases are compared by the story, in place of a model that
+reads.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from memtrace_otel.attribution.endpoint import Endpoint
 from memtrace_otel.attribution.entailment import Answer, Replies, Reply, Text
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.lineage import lineage_of
-from memtrace_otel.attribution.replay import Verifier
-from memtrace_otel.attribution.replay.mem0 import Mem0Replayer
+from memtrace_otel.attribution.replay import Verifier, known_replayers
+from memtrace_otel.attribution.replay.notebook import notebook_of
 from memtrace_otel.bench import real
 from memtrace_otel.bench.faults import fault_of
 from memtrace_otel.bench.generate import (
@@ -42,7 +42,7 @@ from memtrace_otel.bench.generate import (
     read_truths,
 )
 from memtrace_otel.bench.run import read_spans
-from memtrace_otel.bench.simulated import Shape
+from memtrace_otel.bench.simulated import Answering, Shape
 from memtrace_otel.bench.stories import Story, Wording
 from memtrace_otel.bench.story_model import StoryModel
 from memtrace_otel.demo.model_server import serving
@@ -54,7 +54,7 @@ _ATTEMPTS = 40
 
 
 class StoryReader:
-    """Says whether an answer is right, in any words."""
+    """Says whether a text holds the right answer, in any words."""
 
     name = "story"
 
@@ -63,7 +63,8 @@ class StoryReader:
 
     def read(self, question: str, piece: str, texts: Sequence[Text]) -> Replies:
         """Return the answers on texts."""
-        right = (self._story.is_right(text.content) for text in texts)
+        story, contents = self._story, [text.content for text in texts]
+        right = (story.is_right(c) or Answering(story, [c]).value() == story.value for c in contents)
         return Replies({t: Reply(Answer.YES if r else Answer.NO) for t, r in zip(texts, right, strict=True)})
 
 
@@ -79,10 +80,20 @@ def stories(plan: Plan, number: int) -> Iterator[Story]:
             yield faulty
 
 
-def wrong_verdicts(evidence: Evidence, verdict: Verdict, planted: str) -> Iterator[Verdict]:
-    """Yield verdicts of other types than the planted one on operations that worked on the same fact."""
+def wrong_verdicts(evidence: Evidence, verdict: Verdict, truth: dict[str, Any]) -> Iterator[Verdict]:
+    """Yield verdicts of other types than the planted one on operations that worked on the same fact.
+
+    Of a notebook: every other call that changed a line about the question.
+    """
     blamed: list[tuple[FailureType, str, str]] = []
-    for source in evidence.named[:1]:
+    if notebook := notebook_of(evidence):
+        about = [c for c, gone, new in notebook.changes() if any(map(evidence.compare.about, (*gone, *new)))]
+        written = (FailureType.EXTRACTION, FailureType.UPDATE, FailureType.DELETION)
+        blamed += [
+            (kind, call.origin, "") for call in about if call.origin not in truth["operations"] for kind in written
+        ]
+        blamed.append((FailureType.RETRIEVAL, verdict.failure.answer_span.origin, ""))
+    for source in () if notebook else evidence.named[:1]:
         blamed.append((FailureType.EXTRACTION, source.extraction.origin, source.message.ref))
         records = {evidence.record(version) for version in source.written}
         own = [history for history in evidence.records if evidence.record(history[0]) in records]
@@ -94,10 +105,19 @@ def wrong_verdicts(evidence: Evidence, verdict: Verdict, planted: str) -> Iterat
             blamed += [(kind, version.origin, version.ref) for version in changes[-1:]]
     blamed.append((FailureType.RESPONSE, verdict.failure.answer_span.origin, ""))
     for kind, origin, variable in blamed:
-        if kind != planted:
+        if kind != truth["failure_type"] or (notebook and origin not in truth["operations"]):
             trace_id, span_id = split_origin(origin)
             found = replace(verdict, failure_type=kind, trace_id=trace_id, span_id=span_id, variable=variable)
             yield replace(found, alternatives=())
+
+
+def planted_verdict(evidence: Evidence, verdict: Verdict, truth: dict[str, Any]) -> Verdict:
+    """Return the verdict that names the planted type and operation; the variable is the record of the named message."""
+    records = [version.ref for source in evidence.named for version in source.written]
+    variable = records[-1] if records and truth["failure_type"] == FailureType.RETRIEVAL else ""
+    trace_id, span_id = split_origin(truth["operations"][-1])
+    found = replace(verdict, failure_type=truth["failure_type"], trace_id=trace_id, span_id=span_id, variable=variable)
+    return replace(found, alternatives=())
 
 
 def measure(directory: Path, plan: Plan, truth: dict[str, Any], counts: Counter[tuple[str, ...]]) -> None:
@@ -111,21 +131,23 @@ def measure(directory: Path, plan: Plan, truth: dict[str, Any], counts: Counter[
         os.environ["MEMTRACE_MODEL_CACHE"] = str(Path(folder) / "replies.db")
         reader = StoryReader(story) if truth["wording"] == Wording.PARAPHRASE else None
         client = openai.OpenAI(base_url=server.base_url, api_key="none")
-        run = Verifier(Endpoint(client), replayers=[Mem0Replayer()], reader=reader)
+        run = Verifier(Endpoint(client), replayers=known_replayers(), reader=reader)
         for failure in failures:
             verdict = replace(attribute(graph, failure), alternatives=())
             evidence = Evidence(lineage_of(graph), failure)
-            rows = [("wrong", wrong) for wrong in wrong_verdicts(evidence, verdict, truth["failure_type"])]
+            rows = [("wrong", wrong) for wrong in wrong_verdicts(evidence, verdict, truth)]
             origin = make_origin(verdict.trace_id, verdict.span_id) if verdict.span_id else ""
             if verdict.failure_type == truth["failure_type"] and origin in truth["operations"]:
                 rows.append(("planted", verdict))
             else:
-                rows.append(("wrong by the rules", verdict))
+                same = origin in truth["operations"]
+                rows.append(("planted operation, another type" if same else "wrong by the rules", verdict))
+                rows.append(("planted, missed by the rules", planted_verdict(evidence, verdict, truth)))
             for row, one in rows:
                 replay = run(graph, one).replay
                 assert replay
                 counts[row, str(replay.outcome)] += 1
-                if replay.outcome != ("verified" if row == "planted" else "refuted"):
+                if replay.outcome != ("verified" if row.startswith("planted") else "refuted"):
                     print(truth["case"], truth["fault"], truth["wording"], row, one.failure_type, replay, flush=True)
 
 

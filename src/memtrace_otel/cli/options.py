@@ -232,12 +232,11 @@ def ask_with(method: str, endpoint: Endpoint) -> Ask | None:
 def verifier(
     endpoint: Endpoint, reader: ModelReader | None, replayers: Sequence[str], *, asks: bool = True
 ) -> Verifier:
-    """Return what runs failures again, with the replayer of Mem0 and those named `module:name`.
+    """Return what runs failures again, with our replayers and those named `module:name`.
 
     Raise UsageError without an endpoint, unless nothing is asked.
     """
-    from memtrace_otel.attribution.replay import Verifier, load_replayer
-    from memtrace_otel.attribution.replay.mem0 import Mem0Replayer
+    from memtrace_otel.attribution.replay import Verifier, known_replayers, load_replayer
 
     if asks:
         try:
@@ -248,7 +247,7 @@ def verifier(
         own = [load_replayer(name) for name in replayers]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--replayer") from None
-    return Verifier(endpoint, replayers=[Mem0Replayer(), *own], reader=reader)
+    return Verifier(endpoint, replayers=[*known_replayers(), *own], reader=reader)
 
 
 def replayer_option(command: Callable[P, R]) -> Callable[P, R]:

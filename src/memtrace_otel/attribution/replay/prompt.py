@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from memtrace_otel.attribution.endpoint import Message
 from memtrace_otel.attribution.evidence import Evidence
+from memtrace_otel.attribution.replay.notebook import Notebook
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import GEN_AI_REQUEST_MODEL, RefKind, Role
 
@@ -70,10 +71,11 @@ class Prompt:
         return list(content.rpartition(self.question)) if place == len(self.messages) - 1 else ["", content, ""]
 
 
-def recorded_prompt(evidence: Evidence) -> Prompt | None:
+def recorded_prompt(evidence: Evidence, notebook: Notebook | None = None) -> Prompt | None:
     """Return the chat request of the answer, None where contents are missing.
 
-    Memories that no recorded message quotes are listed after the instructions.
+    The memories are the lines of a notebook, else the hits. Those that no recorded message quotes are listed after the
+    instructions.
     """
     lineage, answer = evidence.lineage, evidence.answer_span
     reads = [(variable, lineage.content(variable, version)) for variable, version in lineage.reads(answer)]
@@ -81,12 +83,14 @@ def recorded_prompt(evidence: Evidence) -> Prompt | None:
     if not question or (evidence.results.hits and not any(hit.content for hit in evidence.results.hits)):
         return None
     messages = [{"role": "system", "content": text} for v, text in reads if v.role == Role.PROMPT and text]
+    instructions = [message["content"] for message in messages]
     for variable, text in reads:
-        if variable.role == Role.HISTORY and text:
+        if variable.role == Role.HISTORY and text and text not in instructions:
             role = "assistant" if ref_kind(variable.ref) == RefKind.ANSWER else "user"
             messages.append({"role": role, "content": text})
     messages.append({"role": "user", "content": question})
-    shown = tuple(dict.fromkeys(hit.content for hit in evidence.results.hits if hit.content))
+    texts = notebook.pages[-1] if notebook else (hit.content for hit in evidence.results.hits)
+    shown = tuple(dict.fromkeys(filter(None, texts)))
     queries = (query_text(evidence, span) for span in evidence.results.searches)
     asked = min((text for text in queries if text and text in question), key=len, default=question)
     prompt = Prompt(str(answer.attributes.get(GEN_AI_REQUEST_MODEL, "")), tuple(messages), shown, asked)

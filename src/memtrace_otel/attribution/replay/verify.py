@@ -19,6 +19,7 @@ from memtrace_otel.attribution.entailment import Answer, Reader, Text
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm, Need, answered, same_answer
 from memtrace_otel.attribution.lineage import lineage_of
+from memtrace_otel.attribution.replay.notebook import notebook_of
 from memtrace_otel.attribution.replay.prompt import Prompt, query_text, recorded_prompt
 from memtrace_otel.attribution.replay.repair import (
     MEMORY_TYPES,
@@ -27,7 +28,7 @@ from memtrace_otel.attribution.replay.repair import (
     repair,
     told_texts,
 )
-from memtrace_otel.attribution.replay.replayer import Replayer, Search
+from memtrace_otel.attribution.replay.replayer import Replayer, Search, Write
 from memtrace_otel.attribution.rules import RULES
 from memtrace_otel.attribution.text import abstains, words
 from memtrace_otel.graph import EvolutionGraph
@@ -39,6 +40,7 @@ from memtrace_otel.semconv import (
     FailureType,
     OpKind,
     ReplayOutcome,
+    Role,
 )
 from memtrace_otel.settings import CAPTURE_CONTENT, MODEL
 
@@ -47,7 +49,7 @@ _LEAST_CALLS, _CALLS_PER_CAUSE = 1, 2
 """The unchanged request; what a cause left and had. A scratch memory and a reader need further calls."""
 _CHARACTERS_PER_TOKEN = 4
 _HITS = 20
-"""Hits of a search that does not record a limit."""
+"""Hits of a search that records neither a limit nor hits."""
 VERIFIED, REFUTED, NOT_REPRODUCIBLE, NOT_REPLAYABLE = ReplayOutcome
 
 
@@ -97,10 +99,10 @@ class Verifier:
         except NotReplayableError as error:
             return Cost(problem=str(error))
         causes = 1 + min(len(verdict.alternatives), MAX_ALTERNATIVES)
-        has_scratch = bool(case.search and case.replayer)
+        has_scratch = case.replayer is not None
         most = (_LEAST_CALLS + 1 + causes * (_CALLS_PER_CAUSE + has_scratch)) * (2 if self._reader else 1)
         size = sum(len(message["content"]) for message in case.prompt.messages) // _CHARACTERS_PER_TOKEN
-        texts = causes * len(recorded_writes(case.evidence)) if has_scratch else 0
+        texts = causes * len(case.writes()) if has_scratch else 0
         return Cost(_LEAST_CALLS, most, most * (size + 1), texts)
 
     def _verified(self, case: _Case, verdict: Verdict) -> Verdict:
@@ -140,7 +142,8 @@ class _Case:
             )
         if verdict.failure_type not in (*MEMORY_TYPES, FailureType.RETRIEVAL, FailureType.RESPONSE):
             raise NotReplayableError(f"a verdict of type {verdict.failure_type} blames no step that can run again")
-        prompt = recorded_prompt(evidence)
+        self.notebook = notebook_of(evidence)
+        prompt = recorded_prompt(evidence, self.notebook)
         if prompt is None:
             raise NotReplayableError(f"the prompt is not recorded: set {CAPTURE_CONTENT.env}=SPAN_ONLY")
         if not (prompt.model or endpoint.model):
@@ -149,8 +152,9 @@ class _Case:
         self._is_loose = evidence.wish.needs and all(self._holds(verdict.failure.answer))
         self._oracle: bool | None = None
         searches = [s for s in evidence.results.searches if s.kind == OpKind.RETRIEVE]
-        self.replayer = next((replayers[s.system] for s in searches if s.system in replayers), None)
-        self.search = _search(evidence, searches[-1]) if searches else None
+        systems = ["long_context"] if self.notebook else [span.system for span in searches]
+        self.replayer = next((replayers[system] for system in systems if system in replayers), None)
+        self.search = _search(evidence, searches[-1] if searches else evidence.answer_span)
 
     def ask(self, prompt: Prompt) -> str:
         """Return the answer to a request. Raises NotReplayableError without an answer."""
@@ -181,7 +185,7 @@ class _Case:
         """Return whether undoing the fault of a verdict makes the answer right."""
         evidence = self.evidence
         operation = evidence.lineage.span(make_origin(verdict.trace_id, verdict.span_id)) if verdict.span_id else None
-        fix = repair(evidence, verdict.failure_type, operation, verdict.variable) if operation else None
+        fix = self._repair(verdict, operation) if operation else None
         if fix is None:
             return Replay(NOT_REPLAYABLE, "the trace does not tell what the operation had and left")
         if verdict.failure_type == FailureType.RESPONSE:
@@ -195,23 +199,34 @@ class _Case:
                 return self._told(REFUTED, reason, prompt, answer)
         return self._flips(self.prompt.with_memories(fix.replaced, fix.given), "with what the operation had before it")
 
+    def _repair(self, verdict: Verdict, operation: OperationSpan) -> Repair | None:
+        if self.notebook:
+            return self.notebook.repair(self.evidence, verdict.failure_type, operation)
+        return repair(self.evidence, verdict.failure_type, operation, verdict.variable)
+
+    def writes(self, change: Repair | None = None) -> list[Write]:
+        """Return the writes of the memory, as recorded or with a repair."""
+        return self.notebook.writes(change) if self.notebook else recorded_writes(self.evidence, change)
+
     def _response(self, fix: Repair) -> Replay:
         """The model is at fault when the answer stays wrong with the right text in the context."""
         missing = [text for text in fix.given if text not in self.prompt.shown]
         prompt = self.prompt.with_memories((), missing) if missing else self.prompt
         if self.is_right(answer := self.ask(prompt)):
             return self._told(REFUTED, "the answer is right as soon as the context holds the fact", prompt, answer)
-        if not (self._can_answer() or self._has_fact(prompt.shown)):
+        about = [text for text in missing if self.evidence.compare.about(text)]
+        right = about or [text for text in fix.given if text in self.prompt.shown] or self.prompt.shown
+        if not (self._can_answer() or self._has_fact(right)):
             raise NotReplayableError(f"no text of the context has the words of the expected answer{self._hint}")
         return self._told(VERIFIED, "the answer stays wrong with the fact in the context", prompt, answer)
 
     def _rebuilt(self, fix: Repair) -> Replay | None:
         """Build the memory again as recorded, then with the corrected step; None where that is not possible."""
-        if self.replayer is None or self.search is None:
+        if self.replayer is None:
             return None
         try:
-            before = self.replayer.search(recorded_writes(self.evidence), self.search)
-            after = self.replayer.search(recorded_writes(self.evidence, fix), self.search)
+            before = self.replayer.search(self.writes(), self.search)
+            after = self.replayer.search(self.writes(fix), self.search)
         except Exception as error:
             _log.warning("the memory was not built again: %s", type(error).__name__)
             return None
@@ -236,15 +251,19 @@ class _Case:
     def _can_answer(self) -> bool:
         """Return whether the answer is right with the source messages alone in the context."""
         if self._oracle is None:
-            told = () if self.evidence.wish.form is AnswerForm.ABSTAIN else told_texts(self.evidence)
+            told = self.notebook.told(self.evidence) if self.notebook else told_texts(self.evidence)
+            told = () if self.evidence.wish.form is AnswerForm.ABSTAIN else told
             self._oracle = self.is_right(self.ask(self.prompt.with_memories(self.prompt.shown, told)))
         return self._oracle
 
     def _has_fact(self, texts: Sequence[str]) -> bool:
         """Return whether some texts hold a piece of the expected answer. A reader decides by meaning, but not dates."""
-        wish = self.evidence.wish
-        if wish.form is AnswerForm.ABSTAIN or (self._reader and not any(need.periods for need in wish.needs)):
+        failure, wish = self.evidence.failure, self.evidence.wish
+        if wish.form is AnswerForm.ABSTAIN:
             return True
+        if self._reader and not any(need.periods for need in wish.needs):
+            replies = self._reader.read(failure.question, failure.expected, [Text(text) for text in texts])
+            return any(reply.answer in (Answer.YES, Answer.PARTLY) for reply in replies.by_text.values())
         return any(self._says(text, need) for text in texts for need in wish.needs)
 
     def _says(self, text: str, need: Need) -> bool:
@@ -284,7 +303,7 @@ def _search(evidence: Evidence, span: OperationSpan) -> Search:
     limit, threshold = (span.attributes.get(name) for name in (GEN_AI_RETRIEVAL_TOP_K, RETRIEVAL_THRESHOLD))
     return Search(
         query_text(evidence, span) or evidence.failure.question,
-        limit if isinstance(limit, int) else _HITS,
+        limit if isinstance(limit, int) else sum(v.role == Role.HIT for v in span.inputs) or _HITS,
         float(threshold) if isinstance(threshold, (int, float)) else None,
         next(filter(None, models), ""),
     )
