@@ -304,7 +304,7 @@ MODEL = Setting(
     "MEMTRACE_MODEL",
     "",
     "Name of the model that `--method rules+model` and the agent ask, at OPENAI_BASE_URL; that a replay asks where the "
-    "recorded answer names no model.",
+    "recorded answer names no model. nli:NAME: a local cross-encoder for `--method rules+model`.",
 )
 MODEL_CALLS = Setting("MEMTRACE_MODEL_CALLS", 200, "Most calls of the model by one command.", least=0)
 MODEL_TOKENS = Setting(

@@ -27,6 +27,8 @@ Message = Mapping[str, str]
 """`role` and `content` of one message of a chat request."""
 MAX_CHARACTERS = 1200
 """Longest text of a trace given to a model as data. Of a longer text, the two ends are given."""
+LOCAL = "nli:"
+"""Begins the name of a local cross-encoder, which no endpoint serves."""
 _FAILURES = 3
 """Calls in a row that fail before the endpoint counts as dead."""
 _RETRIES = 2
@@ -51,8 +53,9 @@ class Endpoint:
 
     def __init__(self, client: openai.OpenAI | None = None, *, max_cost: float | None = None) -> None:
         """Raise ValueError when `max_cost` is given and no price is set."""
-        self.model = settings.MODEL.read()
-        """The model of MEMTRACE_MODEL, '' for none."""
+        name = settings.MODEL.read()
+        self.model = "" if name.startswith(LOCAL) else name
+        """The model of MEMTRACE_MODEL, '' for none and for a local cross-encoder."""
         self.calls = self.tokens = 0
         self._prices = settings.MODEL_INPUT_PRICE.read(), settings.MODEL_OUTPUT_PRICE.read()
         self.cost = 0.0 if any(self._prices) else None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from functools import partial
 from threading import Thread
 from typing import TypeVar
 
 from memtrace_otel.attribution.agent import AGENT, WITH_RULES, Agent
 from memtrace_otel.attribution.apply_rules import METHOD, WITH_MODEL, attribute_with_model
 from memtrace_otel.attribution.endpoint import Endpoint
-from memtrace_otel.attribution.model_reader import ModelReader
+from memtrace_otel.attribution.model_reader import open_reader
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
 
@@ -26,6 +27,7 @@ class Ask:
 
     made_by: str
     """`method` of a verdict that the model made."""
+    model: str
     endpoint: Endpoint
     refine: Callable[[EvolutionGraph, Verdict], Verdict]
 
@@ -35,7 +37,7 @@ class Ask:
 
     def made(self, verdict: Verdict) -> bool:
         """Return whether this method and this model made a verdict."""
-        return (verdict.method, verdict.model) == (self.made_by, self.endpoint.model)
+        return (verdict.method, verdict.model) == (self.made_by, self.model)
 
 
 def ask_with(method: str, endpoint: Endpoint) -> Ask | None:
@@ -46,9 +48,9 @@ def ask_with(method: str, endpoint: Endpoint) -> Ask | None:
     if method == METHOD:
         return None
     if method == WITH_MODEL:
-        reader = ModelReader(endpoint)
-        return Ask(WITH_MODEL, endpoint, lambda graph, verdict: attribute_with_model(graph, verdict, reader))
-    return Ask(AGENT, endpoint, Agent(endpoint, always=method == AGENT))
+        reader = open_reader(endpoint)
+        return Ask(WITH_MODEL, reader.name, endpoint, partial(attribute_with_model, reader=reader))
+    return Ask(AGENT, endpoint.model, endpoint, Agent(endpoint, always=method == AGENT))
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T], concurrency: int) -> Iterator[R]:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memtrace_otel import settings
-from memtrace_otel.attribution.endpoint import Endpoint, digest, shown
-from memtrace_otel.attribution.entailment import Answer, Replies, Reply, Text
+from memtrace_otel.attribution.endpoint import LOCAL, Endpoint, digest, shown
+from memtrace_otel.attribution.entailment import Answer, Reader, Replies, Reply, Text
 from memtrace_otel.attribution.text import words
 
 _INSTRUCTIONS = """\
@@ -48,6 +48,14 @@ _SCHEMA = {
         }
     },
 }
+
+
+def open_reader(endpoint: Endpoint) -> Reader:
+    """Return the reader that MEMTRACE_MODEL names; `nli:NAME` is a local cross-encoder. Raises ValueError."""
+    from memtrace_otel.attribution.nli_reader import NliReader
+
+    name = settings.MODEL.read()
+    return NliReader(name) if name.startswith(LOCAL) else ModelReader(endpoint)
 
 
 class ModelReader:

@@ -16,8 +16,8 @@ from memtrace_otel.model import parse_time
 
 if TYPE_CHECKING:
     from memtrace_otel.attribution.endpoint import Endpoint
+    from memtrace_otel.attribution.entailment import Reader
     from memtrace_otel.attribution.methods import Ask
-    from memtrace_otel.attribution.model_reader import ModelReader
     from memtrace_otel.attribution.replay import Verifier
     from memtrace_otel.pages import Page
 
@@ -209,12 +209,12 @@ def named_endpoint() -> Endpoint:
     return endpoint
 
 
-def model_reader(endpoint: Endpoint) -> ModelReader:
-    """Return what compares texts by meaning. Raise UsageError when no model is named."""
-    from memtrace_otel.attribution.model_reader import ModelReader
+def model_reader(endpoint: Endpoint) -> Reader:
+    """Return what compares texts by meaning. Raise UsageError when no model is named, or the model cannot be used."""
+    from memtrace_otel.attribution.model_reader import open_reader
 
     try:
-        return ModelReader(endpoint)
+        return open_reader(endpoint)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
@@ -229,9 +229,7 @@ def ask_with(method: str, endpoint: Endpoint) -> Ask | None:
         raise click.UsageError(str(error)) from None
 
 
-def verifier(
-    endpoint: Endpoint, reader: ModelReader | None, replayers: Sequence[str], *, asks: bool = True
-) -> Verifier:
+def verifier(endpoint: Endpoint, reader: Reader | None, replayers: Sequence[str], *, asks: bool = True) -> Verifier:
     """Return what runs failures again, with our replayers and those named `module:name`.
 
     Raise UsageError without an endpoint, unless nothing is asked.

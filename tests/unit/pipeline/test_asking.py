@@ -68,7 +68,9 @@ class Asked:
 def run(store: SqliteStore, asked: Asked, concurrency: int = 1, most: int = 9) -> list[Verdict]:
     """Record the verdicts, and stop after `most`."""
     found: list[Verdict] = []
-    for diagnosis in diagnose(store, store, ask=Ask("agent", Endpoint(), asked), concurrency=concurrency):
+    endpoint = Endpoint()
+    ask = Ask("agent", endpoint.model, endpoint, asked)
+    for diagnosis in diagnose(store, store, ask=ask, concurrency=concurrency):
         found += [one.verdict for one in record(store, diagnosis)]
         if len(found) >= most:
             break
