@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, cached_property
+from inspect import signature
 from operator import mul
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from openai import OpenAI
 
@@ -59,6 +60,9 @@ class _Answering:
             ],
         )
         return done.choices[0].message.content or ""
+
+    def _embed(self, texts: Sequence[str]) -> list[list[float]]:
+        return [one.embedding for one in self._client.embeddings.create(model=self.embedder, input=list(texts)).data]
 
 
 @cache
@@ -147,6 +151,31 @@ class Mem0V1(Mem0):
         }
 
 
+class Langmem(_Answering):
+    """langmem on a store in memory. `extraction` are the instructions of its manager; the search has `k` alone."""
+
+    def __init__(self, model: str, extraction: str = "", answer: str = ANSWER, k: int = 5, **options: Any) -> None:
+        from langmem import create_memory_store_manager as make  # pyright: ignore
+
+        super().__init__(model, answer, k, **options)
+        self._make: Any = cast("Any", make)
+        used = extraction or str(signature(self._make).parameters["instructions"].default)
+        self._texts = {str(Component.EXTRACTION): used, **self._texts, RETRIEVAL: json.dumps({"k": k})}
+
+    def run(self, candidate: Texts, case: Case) -> str:
+        """Tell the conversation to a manager with an empty store, search the store, and answer."""
+        from langgraph.store.memory import InMemoryStore  # pyright: ignore
+
+        memory = cast("Any", InMemoryStore)
+        store: Any = memory(index={"dims": len(self._embed(["size"])[0]), "embed": self._embed})
+        space, model = ("memories", _USER), f"openai:{self.model}"
+        manager: Any = self._make(model, instructions=candidate[Component.EXTRACTION], namespace=space, store=store)
+        for message in case.messages:
+            manager.invoke({"messages": [dict(message)]})
+        found = store.search(space, query=case.question, limit=json.loads(candidate[RETRIEVAL])["k"])
+        return self.reply(candidate, [str(item.value["content"]["content"]) for item in found], case.question)
+
+
 class Rag(_Answering):
     """Retrieval over the messages: the `k` nearest by embedding, above `threshold`, are in the prompt."""
 
@@ -172,6 +201,5 @@ class Rag(_Answering):
 
     def scores(self, texts: Sequence[str], question: str) -> list[float]:
         """Return the score of each text for a question; another search is another method in a subclass."""
-        found = self._client.embeddings.create(model=self.embedder, input=[*texts, question])
-        *vectors, wanted = [one.embedding for one in found.data]
+        *vectors, wanted = self._embed([*texts, question])
         return [sum(map(mul, vector, wanted)) for vector in vectors]
