@@ -172,16 +172,20 @@ def _log_error(step: str, failure: Failure, error: Exception) -> None:
 
 
 def _undecided(failure: Failure) -> Finding:
+    advice = ""
     if Incomplete.CONTENT_OFF in failure.answer_span.incomplete:
         lacking = f"contents ({CAPTURE_CONTENT.env} was not SPAN_ONLY)"
     else:
         lacking = "enough of the path from message to answer" if failure.expected else "the expected answer"
+        if not failure.expected:
+            advice = f'Tell the right answer: memtrace-otel feedback {failure.trace_id} --label fail --expected "...".'
     return Finding(
         failure_type=FailureType.UNKNOWN,
         operation=None,
         variable="",
         strength=0.0,
         reason=f"The trace does not hold {lacking}, so no operation can be blamed.",
+        advice=advice,
     )
 
 

@@ -25,6 +25,9 @@ _USE = "Check the answering prompt and model: the model was given what it needed
 
 def response(evidence: Evidence) -> Finding | None:
     """Blame the answering operation when the supporting memory was before it, or when it should have abstained."""
+    unknown = evidence.wish.form is AnswerForm.MISSING
+    if unknown and _as_told(evidence):
+        return None
     step = Step(
         "answered", f"answer:{evidence.answer_span.span_id}", evidence.answer_span.origin, evidence.failure.answer
     )
@@ -45,7 +48,8 @@ def response(evidence: Evidence) -> Finding | None:
         hit = life.returned[0]
         shown = f"{excerpt(hit.content, life)} " if hit.content else ""
         reason = f"The memory {shown}with {wanted(life)} was before the model (hit {hit.rank}); it answered {given}."
-        return _finding(evidence, _NEAREST if life.guessed else min(SURE, strength_of(life)), reason, path(life, step))
+        strength = _NEAREST if life.guessed and not unknown else min(SURE, strength_of(life))
+        return _finding(evidence, strength, reason, path(life, step))
     if evidence.lives and not evidence.missing and evidence.wish.form is not AnswerForm.ABSTAIN:
         reason = f"What was told of the expected answer is in the answer {given}, but not that alone or not rightly."
         return _finding(evidence, min(LIKELY, strength_of(evidence.lives[0])), reason, path(evidence.lives[0], step))
@@ -54,6 +58,11 @@ def response(evidence: Evidence) -> Finding | None:
         reason = f"The question asks for a conclusion; the model had {count} memories before it and answered {given}."
         return _finding(evidence, WEAK, reason, path(evidence.lives[0], step) if evidence.lives else (step,))
     return None
+
+
+def _as_told(evidence: Evidence) -> bool:
+    """Return whether the answer says what memory told: only an expected answer can show a failure of the model."""
+    return not evidence.missing or any(evidence.gives(hit.content, hit.day) for hit in evidence.results.hits)
 
 
 def _finding(evidence: Evidence, strength: float, reason: str, steps: tuple[Step, ...]) -> Finding:
