@@ -331,9 +331,7 @@ class Evidence:
     def borrowed(self) -> bool:
         """The named messages say what was answered, but about another person or thing."""
         texts = [(v.content, v.day) for s in self.named for v in (s.message, *s.facts)]
-        return bool(self.given) and all(
-            any(self.compare.supports(t, need, day) for t, day in texts) for need in self.given
-        )
+        return bool(self.given) and all(any(self.compare.supports(t, n, day) for t, day in texts) for n in self.given)
 
     @cached_property
     def life_of_evidence(self) -> Life:
@@ -377,6 +375,9 @@ class Evidence:
     def _life(self, expected: Need, given: tuple[Source, ...] = ()) -> Life:
         need = expected if self.reading or given else self._as_told(self.decisive(expected))
         sources = given or self._sources_of(need)
+        silent = need.denies is not None and not self.reading and not any(self._tells(s, need) for s in sources)
+        if silent:  # no message says yes or no: the words of the question are followed
+            sources = self._sources_of(need := replace(need, denies=None))
         own = {self.record(v) for s in sources for v in (s.message, *s.facts, *s.written)}
         taken = [v for s in sources for v in (*s.facts, *s.written) if self.compare.supports(v.content, need, v.day)]
         bar_own = _OWN * max((self.compare.about(v.content) for v in taken), default=0.0)
@@ -396,9 +397,8 @@ class Evidence:
                 return True
             if need.in_part and not taken_here:
                 return False
-            if not self.compare.supports(item.content, need, item.day, undated=taken_here) or self.compare.of_another(
-                item.content
-            ):
+            held = self.compare.supports(item.content, need, item.day, undated=taken_here)
+            if not held or self.compare.of_another(item.content):
                 return False
             return self.compare.about(item.content) >= (bar_own if taken_here else bar)
 
@@ -416,7 +416,7 @@ class Evidence:
             surviving=surviving,
             returned=tuple(hit for hit in self.results.hits if carrying(hit)),
             answered=self._answered(expected),
-            guessed=bool(given) and not self.named,
+            guessed=silent or (bool(given) and not self.named),
             translated=any(translated(v) for v in versions),
         )
 

@@ -66,6 +66,8 @@ class Need:
     """The words of the question."""
     in_part: bool = False
     """One of the words is enough: they are the words of a message, not of the answer."""
+    denies: bool | None = None
+    """Of a bare yes or no: whether a text that holds the piece denies the words of the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> t
     expected = first_statement(expected)  # the first statement answers, the others explain
     if polarity(expected) is not None:
         rest = terms(YES_NO.sub("", expected)) - asked
-        return AnswerForm.POLAR, (Need(expected, rest or asked),)
+        denies = None if rest or negated(question) else not polarity(expected)
+        return AnswerForm.POLAR, (Need(expected, rest or asked, denies=denies),)
     times = tuple(periods(expected))
     if times and (_ASKS_TIME.search(question) or len(terms(in_english(expected))) <= 3 * len(times)):
         return AnswerForm.TIME, (Need(expected, terms(expected), times),)
@@ -132,7 +135,14 @@ def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None, 
         return False
     if need.in_part:
         return bool(need.terms & terms(text))
-    return lexicon.share(need.terms, terms(text)) >= CARRIED
+    if lexicon.share(need.terms, terms(text)) < CARRIED:
+        return False
+    return need.denies is None or need.denies == negated(_closest(text, need.terms, lexicon))
+
+
+def _closest(text: str, wanted: frozenset[str], lexicon: Lexicon) -> str:
+    """Return the statement that holds most of the words: the negation of another statement denies another thing."""
+    return max(statements(text), key=lambda part: lexicon.share(wanted, terms(part)), default="")
 
 
 def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool:

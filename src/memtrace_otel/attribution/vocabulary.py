@@ -26,7 +26,8 @@ NUMBER_WORDS = {word: number for number, word in enumerate(_SMALL.split())} | {"
 _TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety"
 TENS = {word: 10 * number for number, word in enumerate(_TENS.split()) if number > 1}
 MULTIPLIERS = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
-SYMBOLS = {"€": " euro ", "$": " dollar ", "£": " pound ", "¥": " yen ", "%": " percent "}
+SYMBOLS = {"€": " euro ", "$": " dollar ", "£": " pound ", "¥": " yen ", "%": " percent ", "吗": " "}
+"""The last one marks a yes/no question."""
 UNITS = {
     "eur": "euro",
     "usd": "dollar",
@@ -50,7 +51,9 @@ DERIVATIONS = ("ation", "ance", "ence", "ment", "ness", "ion", "ate", "ant", "en
 
 NEGATION = re.compile(
     r"\b(?:no|not|never|none|nothing|neither|nor|without|cannot|stopped|quit)\b"
-    r"|\b(?:is|are|was|were|do|does|did|wo|ca|could)n['’]t\b",
+    r"|\b(?:is|are|was|were|do|does|did|have|has|had|wo|ca|could|would|should)n['’]t\b"
+    r"|\b(?:nicht|kein(?:e[nmrs]?)?|nie|niemals|nichts|ohne|weder)\b"
+    r"|不(?![仅但过错同])|没|无法|从未",
     re.IGNORECASE,
 )
 

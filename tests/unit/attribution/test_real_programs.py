@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memtrace_otel.attribution import attribute_everywhere, attribute_trace, is_open
+from memtrace_otel.attribution.ranking import DECISIVE
 from memtrace_otel.graph import build_graph
 from memtrace_otel.semconv import FailureType
 
@@ -160,3 +161,25 @@ def test_a_cut_content_on_the_path_makes_the_verdict_incomplete() -> None:
     assert (whole.failure_type, whole.complete) == (verdict.failure_type, True)
     assert not verdict.complete
     assert "MEMTRACE_PREVIEW_BYTES" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("question", "yes", "no", "agrees", "denies"),
+    [
+        ("Does Ana eat meat?", "Yes", "No", "Ana eats meat", "I do not drive. Ana does not eat meat"),
+        ("Wohnt Ana in Berlin?", "Ja", "Nein", "Ana wohnt in Berlin", "Ana wohnt nicht mehr in Berlin"),
+        ("安娜喜欢吃羊肉吗？", "是的", "不是", "安娜喜欢吃羊肉", "安娜不喜欢吃羊肉"),
+    ],
+    ids=["English", "German", "Chinese"],
+)
+def test_a_yes_or_no_is_supported_by_a_text_that_agrees_in_negation(
+    question: str, yes: str, no: str, agrees: str, denies: str
+) -> None:
+    for said, other, expected, given in ((agrees, denies, yes, no), (denies, agrees, no, yes)):
+        turned, kept, silent = Program(), Program(), Program()
+        verdict = turned.ask(question, given, *turned.tell(said, other), expected=expected)
+        assert (verdict.failure_type, verdict.complete) == (FailureType.EXTRACTION, True)
+        verdict = kept.ask(question, given, *kept.tell(said, said), expected=expected)
+        assert (verdict.failure_type, verdict.complete) == (FailureType.RESPONSE, True)
+        verdict = silent.ask(question, given, *silent.tell(other, other), expected=expected)
+        assert (verdict.confidence < DECISIVE, verdict.complete) == (True, False)

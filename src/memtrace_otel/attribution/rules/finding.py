@@ -85,6 +85,6 @@ def leaves_out(life: Life) -> str:
 
 def wanted(life: Life) -> str:
     """Name the piece of the answer that this life is about."""
-    if life.need and not life.need.in_part:
-        return quoted(life.need.text, 80)
-    return "what is nearest to the question" if life.guessed else "the evidence"
+    if life.guessed:
+        return "what is nearest to the question"
+    return quoted(life.need.text, 80) if life.need and not life.need.in_part else "the evidence"
