@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import DAY, database_option, examples, named_endpoint, since_option, source_option
+from memtrace_otel.cli.options import (
+    DAY,
+    database_option,
+    examples,
+    named_endpoint,
+    no_database,
+    since_option,
+    source_option,
+)
 from memtrace_otel.cli.output import print_table, progress_bar
 from memtrace_otel.model.printable import printable_json
 
@@ -45,8 +53,10 @@ def repair() -> None:
               help="model: MEMTRACE_MODEL at OPENAI_BASE_URL also writes a narrative that cites verdicts.")  # fmt: skip
 @click.option("--json", "form", flag_value="json", help="One JSON object on standard output.")
 @click.option("--markdown", "form", flag_value="markdown", help="Markdown on standard output.")
+@click.option("--html", "page", type=click.Path(dir_okay=False, path_type=Path), callback=no_database,
+              help="Also write one self-contained HTML file.")  # fmt: skip
 @clear_errors
-def plan(database: Path, source: str, since: int | None, method: str, form: str | None) -> None:
+def plan(database: Path, source: str, since: int | None, method: str, form: str | None, page: Path | None) -> None:
     """Point each failure to the component that would have to change.
 
     The components are the extraction, update and answering prompts, k, threshold, filter, reranker and content limit.
@@ -73,6 +83,10 @@ def plan(database: Path, source: str, since: int | None, method: str, form: str 
         from memtrace_otel.repair.narrative import narrate
 
         found["narrative"] = narrate(found, endpoint)
+    if page:
+        from memtrace_otel.repair.page import write_plan
+
+        write_plan(found, source or str(database), page)
     if form == "json":
         click.echo(printable_json(found))
     elif form == "markdown":

@@ -1,13 +1,15 @@
-"""The page of a repair run: the offer, what it changes, the tree of candidates, and every rejection with its gate."""
+"""The pages of a plan, and of a run: the offer, its changes, the tree of candidates, each rejection with its gate."""
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from difflib import unified_diff
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from memtrace_otel.repair.optimize import Result, read_result
+from memtrace_otel.repair.plan import Plan, shown, told
 from memtrace_otel.repair.subjects import RepairError
 from memtrace_otel.report import page_templates, write_private
 from memtrace_otel.report.render import CONTENT_POLICY
@@ -20,19 +22,21 @@ PAGE = "repair.html"
 def write_page(result: Result, directory: Path) -> Path:
     """Write `repair.html` into the directory of the run and return its path. Nothing in the page loads anything."""
     loops = [(kind, result[kind], _tree(result[kind])) for kind in ("attribution", "ablation") if kind in result]
-    now = time.time_ns()
-    page = page_templates("memtrace_otel.repair").get_template("repair.html.j2")
-    text = page.render(
-        policy=CONTENT_POLICY,
-        version=__version__,
-        created=day_and_clock(now),
-        created_machine=machine(now),
-        result=result,
-        loops=loops,
-        changes=changes(result),
-    )
-    write_private(directory / PAGE, text)
+    _write(directory / PAGE, "repair.html.j2", result=result, loops=loops, changes=changes(result))
     return directory / PAGE
+
+
+def write_plan(plan: Plan, source: str, path: Path) -> None:
+    """Write a plan as a page that loads nothing; `source` says where the spans came from."""
+    functions = {"shown": shown, "told": told, "day_and_clock": day_and_clock}
+    _write(path, "plan_page.html.j2", plan={"narrative": None} | plan, source=source, numbers={}, **functions)
+
+
+def _write(path: Path, template: str, **values: Any) -> None:
+    page = page_templates("memtrace_otel.repair").get_template(template)
+    now = time.time_ns()
+    about = {"created": day_and_clock(now), "created_machine": machine(now), "version": __version__}
+    write_private(path, page.render(policy=CONTENT_POLICY, **about, **values))
 
 
 def offered(directory: Path) -> dict[str, str]:
@@ -59,14 +63,14 @@ def changes(result: Result) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _tree(loop: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the candidates as a tree: each with its children, and the proposals on it that a gate rejected."""
-    rejected = [one for one in loop["tried"] if one["gate"]]
-    nodes: list[dict[str, Any]] = [
-        {**one, "children": list[dict[str, Any]](), "rejected": [r for r in rejected if r["parent"] == one["texts"]]}
-        for one in loop["candidates"]
-    ]
-    for node in nodes:
-        if node["parent"] is not None:
-            cast("list[Any]", nodes[node["parent"]]["children"]).append(node)
-    return nodes[:1]
+def _tree(loop: dict[str, Any]) -> dict[str, Any]:
+    """Return the first candidate. Each has its children and its rejected proposals by gate, component and reason."""
+    nodes: list[Any] = [{**one, "children": [], "rejected": defaultdict(list)} for one in loop["candidates"]]
+    texts = [one["texts"] for one in nodes]
+    for one in loop["tried"]:
+        if one["gate"]:
+            rejected = nodes[texts.index(one["parent"])]["rejected"]
+            rejected[one["gate"], one["component"], one["reason"]].append(one)
+    for node in nodes[1:]:
+        nodes[node["parent"]]["children"].append(node)
+    return nodes[0]

@@ -92,6 +92,7 @@ def render_report(
         traced=sum(bool(verdict.span_id) for verdict in verdicts),
         incomplete=sum(not verdict.complete for verdict in verdicts),
         plan=plan() if plan and made else None,
+        numbers={verdict.attribution_id: number for number, verdict in enumerate(verdicts, 1)},
         gaps=[(one_line(reason).replace("_", " "), count) for reason, count in gaps.items()],
     )
 

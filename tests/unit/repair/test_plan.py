@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.repair.components import Component, Information, component_of, information_of
 from memtrace_otel.repair.narrative import narrate
+from memtrace_otel.repair.page import write_plan
 from memtrace_otel.repair.plan import Pointed, make_plan, markdown, plan_of_source
 from memtrace_otel.semconv import GEN_AI_RETRIEVAL_TOP_K, RETRIEVAL_THRESHOLD, FailureType, OpKind, Role
 from memtrace_otel.sources import SqliteStore
@@ -128,7 +130,7 @@ def test_the_expected_answer_tells_the_kind_of_information(
     assert information_of(replace(verdict, failure=failure, evidence=())) is information
 
 
-def test_a_period_is_compared_with_the_one_before(pointed: list[Pointed]) -> None:
+def test_a_period_is_compared_with_the_one_before(pointed: list[Pointed], tmp_path: Path) -> None:
     def at(time: int, one: Pointed) -> Pointed:
         answer = replace(one.verdict.failure.answer_span, start=time)
         failure = replace(one.verdict.failure, answer_span=answer, judge_span=None)
@@ -140,6 +142,9 @@ def test_a_period_is_compared_with_the_one_before(pointed: list[Pointed]) -> Non
     assert (plan["answers"]["hits"], plan["answers"]["count"]) == (20, 40)
     assert plan["trend"]["before"]["hits"] == 1
     assert plan["trend"]["change"] == plan["trend"]["by_type"]["extraction"]["change"] == "more"
+    write_plan(plan, "run.db", tmp_path / "plan.html")
+    page = " ".join((tmp_path / "plan.html").read_text("utf-8").split())
+    assert "Failed answers: 20 of 40, 50.0% [35%, 65%]. Before: 1 of 40, 2.5% [0%, 13%]; more." in page
     assert make_plan(before, [150, 250], since=200, now=300)["trend"]["change"] == "no clear change"
 
 
@@ -190,15 +195,21 @@ def test_every_sentence_of_a_narrative_cites_verdicts_that_exist(
     assert [one["text"] for one in narrative["sentences"]] == kept
     assert narrative["dropped"] == dropped
     assert narrative["problem"].startswith(problem)
-    assert all(text.removesuffix(".") in markdown(plan) for text in (kept or ["No narrative"]))
+    write_plan(plan, "run.db", tmp_path / "plan.html")
+    for page in (markdown(plan), (tmp_path / "plan.html").read_text("utf-8")):
+        assert all(text.removesuffix(".") in page for text in (kept or ["No narrative"]))
 
 
-def test_the_texts_of_a_trace_are_inert_in_markdown(pointed: list[Pointed]) -> None:
+def test_the_texts_of_a_trace_are_inert_in_pages(pointed: list[Pointed], tmp_path: Path) -> None:
     one = next(one for one in pointed if one.component)
     failure = replace(one.verdict.failure, question="<script>a</script> | ![x](http://y)")
-    page = markdown(make_plan([replace(one, verdict=replace(one.verdict, failure=failure))]))
+    plan = make_plan([replace(one, verdict=replace(one.verdict, failure=failure))])
+    page = markdown(plan)
     assert "script" in page
     assert not re.search(r"(?<!\\)(?:<|!\[)", page)
+    write_plan(plan, "run.db", tmp_path / "plan.html")
+    assert "&lt;script&gt;" in (page := (tmp_path / "plan.html").read_text("utf-8"))
+    assert "<script" not in page
 
 
 @pytest.mark.parametrize("question", ["What is [/b] this?", "[bold]Which[/bold] :smile:?"])
@@ -232,8 +243,11 @@ def test_the_command_counts_what_was_planted_and_writes_nothing(cases: Path, tmp
     assert blamed == sum(
         plan["by_type"][t]["hits"] for t in plan["by_type"] if t not in ("judge", "annotation", "unknown")
     )
-    for form in ((), ("--markdown",)):
+    page = tmp_path / "page.html"
+    for form in ((), ("--markdown",), ("--html", page)):
         assert plan["components"][0]["component"] in done("repair", "plan", *form).lower()
+    blamed = plan["components"][0]["examples"][0]
+    assert blamed["trace_id"] in page.read_text("utf-8")
     with SqliteStore.open(database, create=False) as store:
         assert store.verdicts() == []
         seen = plan_of_source(store, 1)  # as from a backend, which does not tell of right answers
@@ -242,8 +256,9 @@ def test_the_command_counts_what_was_planted_and_writes_nothing(cases: Path, tmp
         None,
     ]
     assert f"Failed answers: {plan['answers']['hits']}." in markdown(seen | {"period": plan["period"]})
-    done("report", "-o", tmp_path / "page.html")
-    assert "What to change" in (tmp_path / "page.html").read_text()
+    done("report", "-o", page)
+    cards = dict(re.findall(r'<a href="#failure-(\d+)">(.+?)</a>', page.read_text("utf-8").partition('"index"')[0]))
+    assert unescape(blamed["question"]) in map(unescape, cards.values())
 
 
 def test_a_period_without_failures_finds_nothing(cases: Path, tmp_path: Path) -> None:
