@@ -212,12 +212,14 @@ def _watch(database: Path, since: int) -> None:
 def apply(run: Path, to: str, yes: bool) -> None:
     """Apply the offer of RUN after a question, and record the application."""
     from memtrace_otel.repair.apply import ENVIRONMENT, apply, assignments
+    from memtrace_otel.repair.optimize import read_result
     from memtrace_otel.repair.page import offered
     from memtrace_otel.repair.subjects import RepairError
 
     try:
         texts = offered(run)
         if not yes:
+            click.echo(f"test, unseen conversations: {_paired(read_result(run)['test'])}", err=True)
             click.confirm(f"apply {', '.join(texts)} to {to}?", abort=True, err=True)
         apply(run, texts, to)
     except RepairError as error:
@@ -312,7 +314,7 @@ def _table(loop: Result, most: int = 0) -> Table:
 
 def _print_run(result: Result) -> None:
     from memtrace_otel.model.printable import printable
-    from memtrace_otel.repair.page import changes
+    from memtrace_otel.repair.page import changes, refusal
 
     loop = result["attribution"]
     print_table(_table(loop))
@@ -330,8 +332,8 @@ def _print_run(result: Result) -> None:
         other = result["ablation"]
         reached = ["never" if one["needed"] is None else f"after {one['needed']} evaluations" for one in (loop, other)]
         click.echo(f"the score of the best candidate was reached {reached[0]}; without attribution {reached[1]}")
-    needs = f"an offer needs more right answers and p of at most {result['gates']['p']:g} on the validation questions"
-    click.echo("offered" if loop["offered"] else f"not offered: {needs}")
+    reason = refusal(result)
+    click.echo(f"not offered: {reason}" if reason else "offered")
 
 
 def _paired(test: dict[str, Any]) -> str:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import openai
 from gepa.core.adapter import EvaluationBatch
 
 from memtrace_otel.attribution.endpoint import openai_client
 from memtrace_otel.repair.gates import Gates, Rejection
 from memtrace_otel.repair.running import Outcome, Runner
-from memtrace_otel.repair.subjects import Case, RepairError
+from memtrace_otel.repair.subjects import Case
 
 Candidate = dict[str, str]
 Reflect = Callable[[str], str]
@@ -64,7 +63,7 @@ class RepairAdapter:
         self._turn = 0
         self.tokens_in_use = 0.0
         self.problem = ""
-        """Why the rewriting model did not answer: gepa logs errors and goes on."""
+        """Why nothing can be rewritten: gepa logs errors and goes on."""
         self.tried: list[Tried] = []
 
     def evaluate(
@@ -101,19 +100,23 @@ class RepairAdapter:
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return what the verdicts say of each component; verdicts on other components are left out."""
         wrong = [one for one in eval_batch.trajectories or [] if not one[1].right]
-        return {
-            name: [
-                {
-                    "question": case.question,
-                    "expected": case.expected,
-                    "answer": outcome.answer,
-                    **(outcome.feedback if self._attribution else {}),
-                }
-                for case, outcome in wrong
-                if outcome.component == name or not self._attribution
-            ]
-            for name in components_to_update
-        }
+        try:
+            return {
+                name: [
+                    {
+                        "question": case.question,
+                        "expected": case.expected,
+                        "answer": outcome.answer,
+                        **(outcome.feedback if self._attribution else {}),
+                    }
+                    for case, outcome in wrong
+                    if outcome.component == name or not self._attribution
+                ]
+                for name in components_to_update
+            }
+        except Exception as error:
+            self.problem = f"the verdicts give no examples: {type(error).__name__}: {error}"
+            return {}
 
     def propose_new_texts(
         self,
@@ -130,10 +133,10 @@ class RepairAdapter:
                 text = _between(
                     self._runner.rewrite(self._reflect, self._prompt(name, candidate, reflective_dataset[name]))
                 )
-            except (openai.OpenAIError, RepairError) as error:
-                self.problem = f"the model that rewrites did not answer: {error}"
+                rejection = self._gates.text(self._used[name], candidate[name], text, self._cases)
+            except Exception as error:
+                self.problem = f"the {name} was not rewritten: {type(error).__name__}: {error}"
                 return {}
-            rejection = self._gates.text(self._used[name], candidate[name], text, self._cases)
             if any(one.text == text for one in self._rejected(name, candidate)):
                 rejection = Rejection("repeated", "the text was rejected before")
             if rejection is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from memtrace_otel.repair.subjects import RepairError
 from memtrace_otel.report import write_private
@@ -22,14 +23,20 @@ def assignments(texts: Mapping[str, str]) -> list[str]:
 
 
 def apply(directory: Path, texts: Mapping[str, str], to: str) -> None:
-    """Write the offer of a run as a JSON object to a file, or note that it goes to the environment."""
+    """Write the offer of a run as a JSON object to a file, or note that it goes to the environment.
+
+    The record comes before the file: an application that was stopped can be taken back. Raises RepairError when the
+    record is damaged.
+    """
+    entries = applied(directory)
     entry: dict[str, Any] = {"time": time.time_ns(), "to": to, "before": None}
-    if to != ENVIRONMENT:
-        path = Path(to).absolute()
-        text = json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
-        entry |= {"to": str(path), "before": path.read_text("utf-8") if path.exists() else None, "after": text}
-        write_private(path, text)
-    _keep(directory, [*applied(directory), entry])
+    if to == ENVIRONMENT:
+        _keep(directory, [*entries, entry])
+        return
+    path = Path(to).resolve()
+    text = json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
+    _keep(directory, [*entries, entry | {"to": str(path), "before": _content(path), "after": text}])
+    _replace(path, text)
 
 
 def revert(directory: Path) -> str:
@@ -40,20 +47,29 @@ def revert(directory: Path) -> str:
     *others, last = entries
     if last["to"] != ENVIRONMENT:
         path = Path(last["to"])
-        if not path.exists() or path.read_text("utf-8") != last["after"]:
+        if _content(path) not in (last["after"], last["before"], None):
             raise RepairError(f"{path} was changed since; its earlier text is in {directory / APPLIED}")
         if last["before"] is None:
-            path.unlink()
+            path.unlink(missing_ok=True)
         else:
-            write_private(path, last["before"])
+            _replace(path, last["before"])
     _keep(directory, others)
     return str(last["to"])
 
 
 def applied(directory: Path) -> list[dict[str, Any]]:
-    """Return what is applied: time (ns), file or `env`, and the text of the file before and after."""
+    """Return what is applied: time (ns), file or `env`, and the text of the file before and after.
+
+    Raises RepairError when the record is damaged.
+    """
     path = directory / APPLIED
-    return json.loads(path.read_text("utf-8")) if path.exists() else []
+    try:
+        entries: Any = json.loads(_content(path) or "[]")
+        if not all({"time", "to", "before"} <= set(one) for one in entries):
+            raise ValueError("an entry lacks a key")
+    except (ValueError, TypeError) as error:
+        raise RepairError(f"{path} is damaged: {error}") from error
+    return cast("list[dict[str, Any]]", entries)
 
 
 def applied_seconds(directory: Path) -> float:
@@ -65,4 +81,19 @@ def applied_seconds(directory: Path) -> float:
 
 
 def _keep(directory: Path, entries: list[dict[str, Any]]) -> None:
-    write_private(directory / APPLIED, json.dumps(entries, ensure_ascii=False, indent=1))
+    _replace(directory / APPLIED, json.dumps(entries, ensure_ascii=False, indent=1))
+
+
+def _content(path: Path) -> str | None:
+    """Return the text of a file, None when there is none. Raises RepairError."""
+    try:
+        return path.read_text("utf-8") if path.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RepairError(f"{path} cannot be read: {error}") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    write_private(new, text)
+    os.replace(new, path)

@@ -118,6 +118,7 @@ def optimize(config: Config, directory: Path, *, progress: Progress = lambda kin
         result[kind] = loop.search(partial(progress, kind))
         if not number and result[kind]["offered"]:
             result["test"] = _test(runner, result["used"], result[kind], parts["test"])
+            result[kind]["offered"] = result["test"]["only_a"] <= result["test"]["only_b"]
     if config.ablation:
         _compare(result["attribution"], result["ablation"])
     write_private(directory / RESULT, json.dumps(result, ensure_ascii=False, indent=1))

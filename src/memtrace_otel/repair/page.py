@@ -42,9 +42,18 @@ def _write(path: Path, template: str, **values: Any) -> None:
 def offered(directory: Path) -> dict[str, str]:
     """Return the texts of the offer. Raises RepairError when the gates let no candidate through."""
     result = read_result(directory)
-    if not result["attribution"]["offered"]:
-        raise RepairError(f"{directory} offers no candidate: the validation questions do not show that one is better")
+    if reason := refusal(result):
+        raise RepairError(f"{directory} offers no candidate: {reason}")
     return offer(result)
+
+
+def refusal(result: Result) -> str:
+    """Return why no candidate is offered, '' for an offer."""
+    if result["attribution"]["offered"]:
+        return ""
+    if "test" in result:
+        return "on the test questions, the best candidate lost more right answers than it gained"
+    return f"an offer needs more right answers and p of at most {result['gates']['p']:g} on the validation questions"
 
 
 def offer(result: Result) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import time
@@ -17,7 +18,6 @@ from typing import Any
 import httpx
 import openai
 import wrapt
-from openai.resources.chat.completions import Completions
 from opentelemetry import trace
 from opentelemetry.instrumentation.dependencies import (
     get_dependency_conflicts,  # pyright: ignore[reportUnknownVariableType]
@@ -159,9 +159,10 @@ class Runner:
     def rewrite(self, reflect: Callable[[str], str], prompt: str) -> str:
         """Return the reply of the rewriting model; its calls are counted with those of the runs."""
         with counted(self._prices) as spent:
-            reply = reflect(prompt)
-        self._keep(_REWRITING, Outcome("", False, spent=spent()))
-        return reply
+            try:
+                return reflect(prompt)
+            finally:
+                self._keep(_REWRITING, Outcome("", False, spent=spent()))
 
     def known(self, candidate: Texts, cases: Iterable[Case]) -> list[Outcome]:
         """Return the outcomes of a candidate on those of the cases that it has run."""
@@ -225,39 +226,55 @@ def _key(candidate: Texts, case: Case) -> str:
 
 @contextmanager
 def counted(prices: Prices) -> Generator[Callable[[], Spent]]:
-    """Yield a function that returns what the chat completions inside took; a stream counts with no tokens.
+    """Yield a function that returns what the calls of OpenAI clients inside took, embeddings included.
 
-    Capture has the usage of answers alone: the model calls inside a memory system are no spans of their own.
-    With prices, a call of a model without a price is not made; this call and the function raise RepairError.
+    A call that fails and a stream count with no tokens. Capture has the usage of answers alone: the model calls inside
+    a memory system are no spans of their own. With prices, a call of a model without a price is not made; this call
+    and the function raise RepairError.
     """
     found: list[Spent] = []
     refused: list[RepairError] = []
     started = time.monotonic()
 
-    def create(wrapped: Callable[..., Any], instance: object, args: Any, kwargs: Any) -> Any:
-        model = str(kwargs.get("model"))
+    def request(wrapped: Callable[..., Any], instance: object, args: Any, kwargs: Any) -> Any:
+        body: Any = (kwargs.get("options") or args[1]).json_data
+        model: str | None = body.get("model") if hasattr(body, "get") else None
+        if model is None:  # no call of a model, such as the list of models
+            return wrapped(*args, **kwargs)
         price = prices.get(model) or prices.get("")
         if prices and price is None:
             refused.append(RepairError(f"the model {model} has no price in [prices] of the configuration"))
             raise refused[0]
+        found.append(Spent(1))
+
+        def told(done: Any) -> Any:
+            parse = getattr(done, "parse", None)  # LangChain: a raw response
+            usage = getattr(done if parse is None or inspect.iscoroutinefunction(parse) else parse(), "usage", None)
+            read = getattr(usage, "prompt_tokens", 0) or getattr(usage, "input_tokens", 0) or 0
+            total = getattr(usage, "total_tokens", 0) or 0
+            by = price or (0.0, 0.0)
+            found.append(Spent(0, total, (read * by[0] + max(0, total - read) * by[1]) / 1e6))
+            return done
+
+        async def later(done: Any) -> Any:
+            return told(await done)
+
         done = wrapped(*args, **kwargs)
-        by = price or (0.0, 0.0)
-        usage = getattr(done.parse() if hasattr(done, "parse") else done, "usage", None)  # LangChain: a raw response
-        read, total = (getattr(usage, name, 0) or 0 for name in ("prompt_tokens", "total_tokens"))
-        found.append(Spent(1, total, (read * by[0] + max(0, total - read) * by[1]) / 1e6))
-        return done
+        return later(done) if inspect.isawaitable(done) else told(done)
 
     def spent() -> Spent:
         for error in refused:  # perhaps the subject ignored it
             raise error
         return sum(found, Spent(seconds=time.monotonic() - started))
 
-    original = Completions.create
-    setattr(Completions, "create", wrapt.FunctionWrapper(original, create))  # noqa: B010
+    clients: tuple[Any, ...] = (openai.OpenAI, openai.AsyncOpenAI)  # each resource of a client sends by `request`
+    for client in clients:
+        client.request = wrapt.FunctionWrapper(client.request, request)
     try:
         yield spent
     finally:
-        Completions.create = original
+        for client in clients:
+            del client.request
 
 
 @contextmanager

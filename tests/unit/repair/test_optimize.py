@@ -153,7 +153,8 @@ def test_a_defect_is_found_repaired_and_tested_on_unseen_conversations(
     assert "offered" in (page := (tmp_path / "run" / "repair.html").read_text())
     assert "<script" not in page
     prompts.write_text("{}")
-    assert "Aborted" in done("apply", tmp_path / "run", "--to", prompts, code=1)  # no word of the user
+    said = done("apply", tmp_path / "run", "--to", prompts, code=1)  # no word of the user
+    assert ("Aborted" in said, "test, unseen conversations: 2 -> 8 of 8" in said) == (True, True)
     assert prompts.read_text() == "{}"
     done("apply", tmp_path / "run", "--to", prompts, "--yes")
     assert "quantities" in json.loads(prompts.read_text())["extraction prompt"]
@@ -312,12 +313,49 @@ def refuse(text: str, new: str) -> str:
     ("broken", "message"),
     [
         ({"judge": f"{__name__}:fails"}, "OSError: no judge here"),
-        ({"poison": refuse}, "did not answer: Error code: 400"),
+        ({"poison": refuse}, "was not rewritten: BadRequestError: Error code: 400"),
     ],
 )
 def test_a_loop_that_cannot_work_ends_with_the_reason(loop: Loop, broken: Mapping[str, Any], message: str) -> None:
     with pytest.raises(RepairError, match=message):
         loop(*DEFECTS["answers are vague"], **broken)
+
+
+def test_any_error_of_the_rewriting_ends_the_loop_and_its_calls_are_kept(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reflect(prompt: str) -> str:
+        openai.OpenAI().chat.completions.create(model="m", messages=[{"role": "user", "content": prompt}])
+        raise TypeError("no choices")
+
+    monkeypatch.setattr("memtrace_otel.repair.adapter.reflecting_model", lambda name: reflect)
+    with pytest.raises(RepairError, match="TypeError: no choices"):
+        loop(*DEFECTS["answers are vague"])
+    lines = (tmp_path / "run" / "attribution" / "outcomes.jsonl").read_text().splitlines()
+    kept = [json.loads(line) for line in lines if line.startswith('["rewriting"')]
+    assert [one["spent"]["calls"] for _, one in kept] == [1]
+
+
+UNSEEN = frozenset(case.question for case in split(questions(DEFECTS["extraction leaves out quantities"][2]))["test"])
+
+
+def contrary(question: str, expected: str, given: str) -> bool:
+    """A judge that takes right answers to the test questions for wrong, and wrong ones for right."""
+    return is_right(question, expected, given) is (question not in UNSEEN)
+
+
+def test_a_candidate_that_loses_in_the_test_is_not_offered(loop: Loop, tmp_path: Path) -> None:
+    result = loop(*DEFECTS["extraction leaves out quantities"], judge=f"{__name__}:contrary")
+    assert result["test"]["only_a"] > result["test"]["only_b"]
+    assert not result["attribution"]["offered"]
+    page = write_page(result, tmp_path).read_text("utf-8")
+    assert "No candidate is offered" in page
+    assert f"On the test questions: {result['test']['a']} → {result['test']['b']}" in page
+    for command in (["show"], ["apply", "--to", str(tmp_path / "prompts.json")]):
+        done = CliRunner().invoke(main, ["repair", *command, str(tmp_path / "run")])
+        assert "on the test questions, the best candidate lost" in done.output
+    assert done.exit_code == 2
+    assert not (tmp_path / "prompts.json").exists()
 
 
 def test_nothing_is_sent_to_a_server_that_nobody_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
