@@ -193,6 +193,9 @@ OP_PURPOSE = "memtrace.op.purpose"
 """What the memory system itself calls the operation, for example `message_buffer_update`."""
 SYSTEM = "memtrace.system"
 SCOPE = "memtrace.scope"
+RECORD_OWNER = "memtrace.record.owner"
+"""The one user or tenant that the metadata of all written records names, as 16 hex digits of a digest: a store of one
+scope may hold records of several owners."""
 SEQ = "memtrace.seq"
 SEQ_BITS = 32
 """The lower bits of `memtrace.seq` count. Each process, also a forked one, draws those above, at most 21, so that

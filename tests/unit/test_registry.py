@@ -236,6 +236,7 @@ def test_spans_of_capture_carry_what_the_registry_says(recording: Recording) -> 
             step.wrote("memory:1", action="ADD", content="y" * 3000, sources=[0], store="s3://bucket/1")
             step.span.add_event(semconv.RETRY_EVENT, {semconv.RETRY_ATTEMPT: 2})
         with operation("search_memory", kind="retrieve", system="mem0", scope="0" * 16, tracer=tracer) as search:
+            search.set(semconv.RECORD_OWNER, "0" * 16)
             search.set(semconv.RETRIEVAL_THRESHOLD, 0.1)
             search.set(semconv.RETRIEVAL_FILTERS, ["year.gte=2024"])
             search.set(semconv.RETRIEVAL_SCORERS, ["semantic"])

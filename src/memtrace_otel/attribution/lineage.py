@@ -16,7 +16,7 @@ from memtrace_otel.attribution.dates import day_of, day_of_text
 from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
 from memtrace_otel.graph.keys import EdgeType
 from memtrace_otel.model import OperationSpan, Variable, ref_kind, split_origin
-from memtrace_otel.semconv import READING_KINDS, Action, Incomplete, OpKind, RefKind
+from memtrace_otel.semconv import READING_KINDS, RECORD_OWNER, Action, Incomplete, OpKind, RefKind
 
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
@@ -118,6 +118,10 @@ class Lineage:
     def scope(self, span: OperationSpan) -> str:
         """Return the memory scope of an operation: its own or that of the nearest enclosing operation."""
         return span.scope or self._graph.scope_of(span.origin)
+
+    def owner(self, span: OperationSpan) -> tuple[str, str]:
+        """Return the scope of a write and the owner that the metadata of its records names, '' for an unknown one."""
+        return self.scope(span), str(span.attributes.get(RECORD_OWNER, ""))
 
     def gaps(self, span: OperationSpan) -> set[str]:
         """Return why an operation is incomplete; inferred origins, cut and redacted texts are no gap.

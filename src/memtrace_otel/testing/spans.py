@@ -22,6 +22,7 @@ MAX_BYTES = 8192
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys((semconv.OP_KIND, semconv.OP_PURPOSE, semconv.SYSTEM, semconv.SCOPE), "string"),
+    semconv.RECORD_OWNER: "string",
     **dict.fromkeys((semconv.SEQ, semconv.PART, semconv.LOST), "int"),
     **dict.fromkeys((semconv.INCOMPLETE, semconv.FLOW, semconv.EVENT_TIME, semconv.EVIDENCE), "string[]"),
     **dict.fromkeys((semconv.INPUTS, semconv.INPUTS_ROLES, semconv.INPUTS_ORIGINS), "string[]"),
@@ -50,6 +51,7 @@ _FORMS: Mapping[str, re.Pattern[str]] = {
     for key, form in {
         semconv.OP_KIND: _any_of(OpKind),
         semconv.SCOPE: "[0-9a-f]{16}",
+        semconv.RECORD_OWNER: "[0-9a-f]{16}",
         semconv.PART: r"[1-9]\d*",
         semconv.FLOW: r"\d+>\d+",
         semconv.EVENT_TIME: rf"({_DATE}[Tt ]{_TIME})?",

@@ -17,6 +17,7 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
 from memtrace_otel.model import OperationSpan
+from memtrace_otel.semconv import RECORD_OWNER
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import Hashed, Notes, by_line, graph_of, kinds, names, operations
 
@@ -33,6 +34,23 @@ def filled(store: InMemoryVectorStore, recording: Recording) -> InMemoryVectorSt
 
 def hits(operation: OperationSpan, role: str = "hit") -> list[tuple[str, float | None]]:
     return [(v.ref, None if v.score is None else round(v.score, 2)) for v in operation.inputs if v.role == role]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "named"),
+    [
+        ([{"user_id": "ann"}, {"user_id": "ann"}], True),
+        ([{"user_id": "ann"}, {"user_id": "bob"}], False),
+        ([{"tenant": "ann"}, {}], False),
+    ],
+    ids=["one owner", "two owners", "one without an owner"],
+)
+def test_a_write_names_the_one_owner_in_the_metadata_of_all_records(
+    metadata: list[dict[str, str]], named: bool, store: InMemoryVectorStore, recording: Recording
+) -> None:
+    store.add_texts(TEXTS[:2], metadatas=metadata)
+    [create] = operations(recording)
+    assert (RECORD_OWNER in create.attributes) == named
 
 
 SEARCHES = {

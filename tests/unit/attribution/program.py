@@ -5,7 +5,7 @@ from __future__ import annotations
 from memtrace_otel.attribution import attribute_trace
 from memtrace_otel.graph import build_graph
 from memtrace_otel.model import OperationSpan, Variable, Verdict
-from memtrace_otel.semconv import Action, OpKind, Role
+from memtrace_otel.semconv import RECORD_OWNER, Action, OpKind, Role
 from memtrace_otel.testing import contract_span
 
 ANN, BOB = "a" * 16, "b" * 16
@@ -45,8 +45,8 @@ class Program:
         span = self._span(OpKind.CREATE, scope=scope, inputs=(read,), outputs=(made,))
         return Variable(made.ref, Role.HIT, span.origin, made.content)
 
-    def store(self, *texts: str) -> list[Variable]:
-        """Store texts in one call, a record of each. Return the records as hits."""
+    def store(self, *texts: str, owner: str = "") -> list[Variable]:
+        """Store texts in one call, a record of each, with an owner in the metadata. Return the records as hits."""
         self._trace += 1
         names = [f"{self._trace}.{n}" for n in range(len(texts))]
         given = tuple(
@@ -56,7 +56,8 @@ class Program:
             Variable(f"memory:{name}", content=text, action=Action.ADD) for name, text in zip(names, texts, strict=True)
         )
         flow = tuple((n, n) for n in range(len(texts)))
-        span = self._span(OpKind.CREATE, scope=ANN, inputs=given, outputs=made, flow=flow)
+        named = {RECORD_OWNER: owner} if owner else {}
+        span = self._span(OpKind.CREATE, scope=ANN, inputs=given, outputs=made, flow=flow, attributes=named)
         return [Variable(v.ref, Role.HIT, span.origin, v.content) for v in made]
 
     def quote(self, text: str) -> Variable:

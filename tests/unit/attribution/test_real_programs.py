@@ -101,6 +101,26 @@ def test_an_answer_from_the_record_of_another_user_is_a_failure_of_the_search(ex
     assert "belongs to another user" in verdict.reason
 
 
+def test_without_the_expected_answer_nothing_is_blamed_for_an_answer_that_says_what_memory_told() -> None:
+    program = Program()
+    hits = program.tell("I work as a baker in town.", "Works as a baker in town")
+    verdict = program.ask("What do I work as?", "You work as a baker.", *hits, expected=None)
+    assert (verdict.failure_type, verdict.span_id) == (FailureType.UNKNOWN, "")
+    trace = verdict.failure.trace_id
+    assert verdict.advice.startswith(f"Tell the right answer: memtrace-otel feedback {trace} --label fail --expected")
+
+
+@pytest.mark.parametrize("other", [BOB, ANN], ids=["another owner", "the same owner"])
+def test_metadata_of_another_owner_makes_two_facts_in_one_store(other: str) -> None:
+    program = Program()
+    old = program.store("I work as a baker in the old town.", owner=other)
+    program.store("I earn my living as a nurse in town.", owner=ANN)
+    verdict = program.ask("What do I work as in the old town?", "You work as a baker.", *old, expected="nurse")
+    theirs = other == BOB
+    assert verdict.failure_type == (FailureType.RETRIEVAL if theirs else FailureType.UPDATE)
+    assert ("belongs to another user" in verdict.reason) == theirs
+
+
 def test_a_correction_in_other_words_that_is_stored_beside_the_old_value_is_a_failure_of_the_write() -> None:
     program = Program()
     old = program.tell("I work as a baker in the old town.", "Works as a baker in the old town")

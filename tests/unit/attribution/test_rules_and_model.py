@@ -107,6 +107,13 @@ def test_the_answers_of_the_model_decide_the_type(
     assert verdict(reader(server), given=given, left=left, expected=expected).failure_type == type
 
 
+def test_an_answer_that_memory_told_is_asked_of_the_model(server: ModelStub) -> None:
+    server.script = [honest]
+    told = {"given": "You work as a lawyer.", "left": STORED, "expected": ""}
+    assert verdict(None, **told).failure_type == FailureType.UNKNOWN
+    assert (verdict(reader(server), **told).model, len(server.prompts)) == ("scripted", 1)
+
+
 def test_what_words_decide_is_not_asked(server: ModelStub) -> None:
     one = verdict(reader(server), expected="a lawyer")
     assert (one.method, one.model, server.prompts) == ("rules", "", [])

@@ -23,7 +23,7 @@ def hit_of_another(evidence: Evidence) -> Hit | None:
     told_nothing = evidence.wish.form is AnswerForm.ABSTAIN
     if not told_nothing and any(not _is_of_another(evidence, hit) for hit in behind):
         return None
-    return next((hit for hit in behind if _is_of_several(evidence, hit)), None)
+    return next((hit for hit in behind if _is_of_other_metadata(evidence, hit) or _is_of_several(evidence, hit)), None)
 
 
 def told_by_another(evidence: Evidence, source: Source) -> bool:
@@ -33,10 +33,22 @@ def told_by_another(evidence: Evidence, source: Source) -> bool:
 
 
 def _is_of_another(evidence: Evidence, hit: Hit) -> bool:
+    if _is_of_other_metadata(evidence, hit):
+        return True
     lineage = evidence.lineage
     writer = lineage.span(hit.origin)
     own = lineage.scope(evidence.answer_span) or lineage.scope(hit.reader)
     return writer is not None and lineage.scope(writer) not in (own, "")
+
+
+def _is_of_other_metadata(evidence: Evidence, hit: Hit) -> bool:
+    """Return whether the metadata names another owner for the hit than for the records of the expected answer."""
+    lineage = evidence.lineage
+    known = [version for life in evidence.lives if not life.guessed for version in life.versions]
+    owners = {lineage.owner(version.span)[1] for version in known}
+    writer = lineage.span(hit.origin)
+    owner = lineage.owner(writer)[1] if writer is not None else ""
+    return bool(owner and owners) and owners.isdisjoint({owner, ""})
 
 
 def _is_of_several(evidence: Evidence, hit: Hit) -> bool:

@@ -46,7 +46,7 @@ def _of_another_owner(evidence: Evidence, hit: Hit) -> Finding:
     searches = (span for span in evidence.results.searches if any(v.ref == hit.ref for v in span.inputs))
     search = next(searches, hit.reader)
     reason = (
-        f"The search read records of several users. The answer comes from {quoted(hit.content)}, "
+        f"The search reads records of several users. The answer comes from {quoted(hit.content)}, "
         "which belongs to another user."
     )
     return Finding(

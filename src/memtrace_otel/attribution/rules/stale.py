@@ -26,12 +26,12 @@ def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | No
     live = [pair for pair in pairs if ref_kind(pair[1].ref) != RefKind.STATE]  # a conversation keeps every message
     batches = {history[-1].key: history[0].origin for history in evidence.records}
     for new in life.surviving:
-        scope, about = evidence.lineage.scope(new.span), evidence.compare.about(new.content)
+        owner, about = evidence.lineage.owner(new.span), evidence.compare.about(new.content)
         for first, old in live:
             if (
                 first.span.start < new.span.start
                 and first.origin != batches.get(new.key)  # texts of one batch correct nothing
-                and evidence.lineage.scope(old.span) == scope
+                and evidence.lineage.owner(old.span) == owner
                 and evidence.gives(without_questions(old.content), old.day)
                 and evidence.compare.about(old.content) >= AS_MUCH_ABOUT * max(about, _ABOUT)
             ):

@@ -17,13 +17,14 @@ from itertools import chain, zip_longest
 from typing import Any, cast
 
 from memtrace_otel.capture import Operation, config, variable_ref
-from memtrace_otel.capture.content import said, show
+from memtrace_otel.capture.content import said, scope_id, show
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import Incomplete, RefKind, Role
 
 _SOURCES = ("source", "file_path", "url")
 _PLACES = ("page", "row", "seq_num", "start_index")
+_OWNERS = ("user_id", "tenant_id", "tenant", "owner_id", "owner")
 _STORES = ("_collection_name", "collection_name", "_index_name", "index_name", "_table_name", "table_name")
 _USER = re.compile(r"(?<=://)[^\s/@]{1,512}@")
 """User and password of a URL."""
@@ -111,6 +112,13 @@ def texts_of(arguments: Mapping[str, Any]) -> list[Text] | None:
                 return [Text(str(text), data or {}) for text, data in zip_longest(items, metadatas[: len(items)])]
             return [text_of(item) or Text("") for item in items]
     return None
+
+
+def owner_of(texts: Sequence[Text]) -> str:
+    """The digest of the one user or tenant that the metadata of every text names, '' without one."""
+    named = {next((str(text.metadata[key]) for key in _OWNERS if text.metadata.get(key)), "") for text in texts}
+    owner = named.pop() if len(named) == 1 else ""
+    return scope_id(user=owner) if owner else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from memtrace_otel.instrumentation.langchain.documents import (
     Known,
     Text,
     chunk_of_store,
+    owner_of,
     read_all,
     store_name,
     texts_of,
@@ -147,6 +148,8 @@ def _stored(
     if texts is None or (ids and len(ids) != len(texts)):
         operation.mark(Incomplete.UNSERIALISABLE)  # an iterator, which only the store has read
         texts = [Text("") for _ in ids]
+    if owner := owner_of(texts):
+        operation.set(semconv.RECORD_OWNER, owner)
     documents, pieces = call.patches.documents, call.patches.pieces
     sources = read_all(operation, texts, (pieces, documents), documents)
     refs = [chunk_of_store(id) for id in ids] or [text.chunk for text in texts]
