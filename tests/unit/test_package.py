@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "sources": {"hosts", "model", "otlp"},
     "graph": {"model", "sources"},
     "attribution": {"graph", "model"},
-    "health": {"graph", "model"},
+    "health": {"attribution", "graph", "model"},
     "annotate": {"model", "otlp"},
 }
 EVERYWHERE = {"version", "semconv", "settings"}

@@ -27,6 +27,7 @@ _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _WEEKDAY = r"(?P<weekday>mon|tue|wed|thu|fri|sat|sun)(?:s|rs|nes|urs|ur)?(?:day)?s?\b"
 _COUNT = rf"(?P<count>\d{{1,3}}|{'|'.join(_NUMBERS)})(?: of)?"
 _UNIT = r"(?P<unit>day|week|weekend|month|year)s?"
+_ANY_DAY = date(2000, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,8 +67,19 @@ def _same_year(period: Period) -> Period:
 
 def periods(text: str, today: date | None = None) -> list[Period]:
     """Return every time the text names, in order of appearance; relative ones only when `today` is given."""
-    found: list[tuple[int, Period]] = []
+    return _read(in_english(text), today)[0]
+
+
+def without_periods(text: str) -> str:
+    """Return the text without the times that the text names, relative ones as well."""
     text = in_english(text)
+    taken = _read(text, _ANY_DAY)[1]
+    return "".join("\n" if within else char for char, within in zip(text, taken, strict=True))
+
+
+def _read(text: str, today: date | None) -> tuple[list[Period], bytearray]:
+    """Return the times of an English text in order of appearance, and a 1 for each character of theirs."""
+    found: list[tuple[int, Period]] = []
     taken = bytearray(len(text))
     for pattern, read in _FORMS:
         for match in pattern.finditer(text):
@@ -77,7 +89,7 @@ def periods(text: str, today: date | None = None) -> list[Period]:
             if (period := read(match, today)) is not None:
                 taken[start:stop] = b"\1" * (stop - start)
                 found.append((start, period))
-    return [period for _, period in sorted(found)]
+    return [period for _, period in sorted(found)], taken
 
 
 def day_of(nanoseconds: int) -> date | None:

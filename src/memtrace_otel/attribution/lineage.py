@@ -334,6 +334,11 @@ def day_said(content: str) -> date | None:
     return day_of_text(stamp[0]) if stamp else None
 
 
+def without_stamp(content: str) -> str:
+    """Return a text without the days that the text is stamped with."""
+    return _STAMP.sub("", content)
+
+
 def _event_day(event_time: str) -> date | None:
     try:
         return datetime.fromisoformat(event_time).date() if event_time else None

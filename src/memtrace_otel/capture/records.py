@@ -6,6 +6,7 @@ then shorter contents. With the default budget that is what Tempo keeps of a str
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
 from json.encoder import encode_basestring
 
@@ -85,13 +86,9 @@ def _fitting(rows: list[_Row], limits: CaptureConfig, room: int) -> str:
 
 
 def _record(ref: str, text: str, score: float | None, more: str = "") -> str:
-    said = "" if score is None else f',"score":{_number(score)}'
+    known = score is not None and math.isfinite(score)  # JSON has neither NaN nor infinity
+    said = f',"score":{score:.6g}' if known else ""
     return f'{{"id":{encode_basestring(split_ref(ref)[1])},"content":{encode_basestring(text)}{said}{more}}}'
-
-
-def _number(score: float) -> str:
-    """Return a score as JSON knows numbers: neither NaN nor infinity."""
-    return f"{score:.6g}" if -1e300 < score < 1e300 else "0"
 
 
 def _json(records: list[str]) -> str:

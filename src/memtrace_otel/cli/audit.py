@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import database_option, examples, since_option
+from memtrace_otel.cli.options import database_option, examples, period_option
 from memtrace_otel.cli.output import progress_bar
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _SHOWN_TEXT = 100
     )
 )
 @database_option
-@since_option
+@period_option
 @click.option("--least", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Least `sure` of a doubt.")
 @click.option("--json", "form", flag_value="json", help="One JSON object per doubt on standard output.")
 @click.option("--csv", "form", flag_value="csv", help="CSV on standard output.")

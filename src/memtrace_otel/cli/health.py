@@ -9,11 +9,13 @@ from pathlib import Path
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import database_option, examples, since_option
+from memtrace_otel.cli.options import database_option, examples, period_option
 
 _LINES = 20
 """Most lines of the printed findings."""
 _SHOWN_TEXT = 60
+_NOTHING_MEASURED = 3
+"""Exit status without any memory operation, unlike that of a finding: a quiet week is no fault."""
 
 
 @click.command(
@@ -24,7 +26,7 @@ _SHOWN_TEXT = 60
     )
 )
 @database_option
-@since_option
+@period_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per measure and memory on standard output.")
 @clear_errors
 def health(database: Path, since: int | None, as_json: bool) -> None:
@@ -34,7 +36,8 @@ def health(database: Path, since: int | None, as_json: bool) -> None:
     (MEMTRACE_HEALTH_THRESHOLDS). Without --json, at most 20 lines are printed. Without --since, the whole database is
     measured. Metrics go where OTEL_METRICS_EXPORTER says.
 
-    Exit status: 0 when healthy, 1 when a threshold is passed, 2 for bad arguments or input.
+    Exit status: 0 when healthy, 1 when a threshold is passed, 2 for bad arguments or input, 3 when there is no
+    operation to measure.
     """
     from memtrace_otel.graph.load import load_scope
     from memtrace_otel.health import ThresholdError, examine, read_thresholds, record_health
@@ -53,8 +56,12 @@ def health(database: Path, since: int | None, as_json: bool) -> None:
     if exported:
         record_health(findings)
     if not findings:
-        fail(f"no memory operation in {database}", NOTHING_FOUND)
-    raised = sorted((found for found in findings if found.raised), key=lambda found: (-found.share, found.measure))
+        fail(f"no memory operation {'since then' if since else 'with a scope'} in {database}", _NOTHING_MEASURED)
+    # A threshold of 0 is for faults that no memory may have: one leak comes before a large share of unread records.
+    raised = sorted(
+        (found for found in findings if found.raised),
+        key=lambda found: (found.threshold > 0, -found.share, found.measure),
+    )
     if as_json:
         for found in findings:
             click.echo(printable_json(found.as_json()))

@@ -99,6 +99,16 @@ def since_option(command: Callable[P, R]) -> Callable[P, R]:
     )(command)
 
 
+def period_option(command: Callable[P, R]) -> Callable[P, R]:
+    """`--since AGO`; without the option the command reads the whole database, and the value is None."""
+    return click.option(
+        "--since",
+        callback=_since,
+        metavar="AGO",
+        help="Operations since: 90m, 24h, 7d, or a time such as 2026-11-24T08:00:00Z. Default: the whole database.",
+    )(command)
+
+
 def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     if value is None:
         return None

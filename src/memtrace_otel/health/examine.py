@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -57,12 +58,14 @@ def read_thresholds() -> Mapping[str, float]:
     for item in filter(None, (part.strip() for part in settings.HEALTH_THRESHOLDS.read().split(","))):
         name, _, number = item.partition("=")
         try:
-            known, found[name.strip()] = name.strip() in found, float(number)
+            known, found[name.strip()] = name.strip() in found, (value := float(number))
         except ValueError:
-            known = False
-        if not known:
+            known, value = False, 0.0
+        if not known or not 0 <= value < math.inf:
             names = ", ".join([*(measure.name for measure in MEASURES), _UNREAD_DAYS])
-            raise ThresholdError(f"{settings.HEALTH_THRESHOLDS.env}: {item!r} is not NAME=NUMBER of: {names}")
+            raise ThresholdError(
+                f"{settings.HEALTH_THRESHOLDS.env}: {item!r} is not NAME=NUMBER, 0 or more, of: {names}"
+            )
     return found
 
 
@@ -84,11 +87,15 @@ def examine(graph: EvolutionGraph, since: int, until: int, thresholds: Mapping[s
 
 
 def record_health(findings: Iterable[Finding], provider: MeterProvider | None = None) -> None:
-    """Record `memtrace.health.excess`: share minus threshold of the worst memory of each system, by measure."""
+    """Record `memtrace.health.excess`: share minus threshold of the worst memory of each system, by measure.
+
+    Above 0 only for a finding that is raised.
+    """
     worst: dict[tuple[str, str], float] = {}
     for found in findings:
         key = found.measure, found.system
-        worst[key] = max(found.share - found.threshold, worst.get(key, float("-inf")))
+        excess = found.share - found.threshold
+        worst[key] = max(excess if found.raised else min(excess, 0.0), worst.get(key, -math.inf))
     meter = get_meter(semconv.SCOPE_PREFIX, __version__, meter_provider=provider)
     gauge = meter.create_gauge(semconv.METRIC_HEALTH, "1", _GAUGE)
     for (measure, system), excess in worst.items():

@@ -66,7 +66,7 @@ def missed_words(memory: Memory) -> Measured:
             continue
         rare = memory.rare(words(memory.question(span)))
         for version in memory.live_at(span.start) if rare else ():
-            if rare & memory.words_of[version]:
+            if rare & memory.words_of.get(version, frozenset()):
                 found.append(Example(span.origin, f"{memory.question(span)} | {memory.graph.content(version)}"))
                 break
     return found, len(memory.searches)
@@ -126,13 +126,13 @@ def lost_values(memory: Memory) -> Measured:
     found: list[Example] = []
     for new, old in memory.updates:
         before, after = values(content(old)), values(content(new))
-        if content(new) and before - after and len(after) < len(before):
+        if content(new) and before.kept(content(new)) < len(before) > len(after):
             found.append(Example(memory.writer(new), f"{content(old)} | {content(new)}"))
-    told = [span for span in memory.tellings if values(memory.told(span)) and _changed(memory, span.origin)]
+    told = [span for span in memory.tellings if memory.told_values(span) and _changed(memory, span.origin)]
     for span in told:
         written = [version for inner in memory.below(span) for version in memory.writes(inner)]
         texts = [content(version) for version in written]
-        if texts and all(texts) and not values(memory.told(span)) & values("\n".join(texts)):
+        if texts and all(texts) and not memory.told_values(span).kept("\n".join(texts)):
             found.append(Example(span.origin, f"{memory.told(span)} | {'; '.join(texts)}"))
     return found, len(memory.updates) + len(told)
 
@@ -143,7 +143,8 @@ def unshown(memory: Memory) -> Measured:
     total = 0
     for search in memory.searches:
         readers = memory.graph.operations(OpKind.RESPOND, trace_id=search.trace_id)
-        had = {read.version for span in readers for read in memory.read(span, Role.CONTEXT, Role.HIT)}
+        read = {one.version for span in readers for one in memory.read(span, Role.CONTEXT, Role.HIT)}
+        had = read.union(*map(memory.graph.sources, read))
         hits = memory.hits(search) if readers else []
         total += len(hits)
         found += [Example(search.origin, memory.graph.content(hit)) for hit in hits if hit not in had]

@@ -165,11 +165,13 @@ def test_found_records_are_shown_to_pages_of_other_tools(recording: Recording, n
         op.read("query:1", role="query", content="tea?")
         op.read("memory:a%2Fb", role="hit", content='tea, "Earl Grey"\n', score=0.75)
         op.read("memory:é", role="hit", content="thé ☕", score=float("nan"))
+        op.read("memory:3", role="hit", content="far", score=float("-inf"))
     written, found = recording.spans()
     assert records(written) == [{"id": "a/b", "content": 'tea, "Earl Grey"\n'}]
     assert records(found, attribute) == [
         {"id": "a/b", "content": 'tea, "Earl Grey"\n', "score": 0.75},
-        {"id": "é", "content": "thé ☕", "score": 0},
+        {"id": "é", "content": "thé ☕"},
+        {"id": "3", "content": "far"},
     ]
 
 

@@ -71,8 +71,25 @@ class Program:
         step.wrote(ref, text, Action.UPDATE if known else Action.ADD)
         self.records[ref] = text, step.close().origin
 
-    def ask(self, question: str, hits: Sequence[str], shown: Sequence[str] | None = None, scope: str = OWNER) -> Op:
-        """Search and answer; returns the answering span."""
+    def forget(self, ref: str) -> None:
+        """Delete a record."""
+        root = self.turn()
+        step = root.step("", OpKind.DELETE, OWNER)
+        text, origin = self.records.pop(ref)
+        step.read(ref, Role.PREVIOUS, text, origin=origin)
+        step.wrote(ref, "", Action.DELETE)
+        step.close()
+        root.close()
+
+    def ask(
+        self,
+        question: str,
+        hits: Sequence[str],
+        shown: Sequence[str] | None = None,
+        scope: str = OWNER,
+        in_context: bool = False,
+    ) -> Op:
+        """Search and answer; returns the answering span. The answer reads the hits, `shown`, or the context of hits."""
         root = self.turn()
         search = root.step("", OpKind.RETRIEVE, scope)
         query = f"query:{content_digest(question)}"
@@ -84,6 +101,8 @@ class Program:
         answer = root.step("chat", OpKind.RESPOND, scope)
         answer.system = "openai"
         answer.read(query, Role.QUERY, question)
+        if in_context:
+            answer.read(f"context:{search.span_id}", Role.CONTEXT, "...", origin=search.origin)
         for ref in hits if shown is None else shown:
             answer.read(ref, Role.CONTEXT, self.records[ref][0], origin=self.records[ref][1])
         answer.wrote(f"answer:{answer.span_id}", "At 9:40.", Action.DERIVE, Role.ANSWER)
@@ -231,6 +250,117 @@ def test_each_fault_raises_its_measure(measure: str) -> None:
     assert all(example.text for example in finding.examples)
 
 
+def told(*turns: tuple[str, str]) -> Callable[[Program], None]:
+    """Each message and its record."""
+
+    def tell(program: Program) -> None:
+        for number, (text, record) in enumerate(turns):
+            program.tell(text, [(f"memory:t{number}", record)] if record else [])
+
+    return tell
+
+
+def rewrote(old: str, new: str) -> Callable[[Program], None]:
+    """One record with another text."""
+
+    def tell(program: Program) -> None:
+        for text in (old, new):
+            program.tell(text, [("memory:t", text)])
+
+    return tell
+
+
+def in_a_context(program: Program) -> None:
+    for question in ("Who is the dentist now?", "Who was the dentist?"):
+        program.ask(question, ["memory:2", "memory:1", "memory:0"], shown=[], in_context=True)
+
+
+def asked_after_deletion(program: Program) -> None:
+    program.forget("memory:1")
+    program.ask("In which cellar is it?", [])
+
+
+def asked_after_all_deletions(program: Program) -> None:
+    for ref in list(program.records):
+        program.forget(ref)
+    for question in ("Who is the dentist?", "Where is my bicycle?", "Which train?"):
+        program.ask(question, [])
+
+
+def asked_with_common_words(program: Program) -> None:
+    program.tell("Mia went to Rome with Tom.", [("memory:6", "Mia went to Rome with Tom.")])
+    program.ask("Who lives with you?", [])
+
+
+STAMP = "\n(sent at 1:56 pm on 8 May, 2023)"
+CHINESE = (
+    ("我看牙的预约是2025年5月24日", "看牙的预约是2025年5月24日"),
+    ("妹妹在上海工作，月薪8000元", "妹妹月薪8000元"),
+)
+HEALTHY: dict[str, tuple[str, Callable[[Program], None]]] = {
+    "hits in a context": ("unshown", in_a_context),
+    "deleted record": ("missed_words", asked_after_deletion),
+    "no record left": ("zero_hits", asked_after_all_deletions),
+    "common words": ("missed_words", asked_with_common_words),
+    "time stamp": ("lost_values", told((f"I saw my aunt{STAMP}", "Ana saw her aunt."))),
+    "Chinese": ("lost_values", told(*CHINESE)),
+    "German": ("lost_values", told(("Ich bin am 3. Mai 1990 geboren.", "Geboren am 03.05.1990"))),
+    "date": ("lost_values", told(("I was born on 3rd May 1990.", "Born 1990-05-03"))),
+    "time of day": ("lost_values", told(("Der Zug geht um 9:40 Uhr ab.", "Zug: 9.40"))),
+    "groups of digits": ("lost_values", rewrote("She earns 1,200 euros, 5 days a week.", "1200 for five days")),
+    "relative date": ("lost_values", told(("The exam is in 5 days", "The exam is on 14 May 2023"))),
+}
+RAISING: dict[str, tuple[str, Callable[[Program], None]]] = {
+    "Chinese": ("lost_values", told(*((text, "看牙的预约") for text, _ in CHINESE))),
+    "German": (
+        "lost_values",
+        told(("Ich bin am 3. Mai 1990 geboren.", "Geboren"), ("Die Miete ist 900 Euro", "Miete")),
+    ),
+    "beside a stamp": ("lost_values", told((f"I pay 900 euros{STAMP}", "Ana pays."), (f"Room 5{STAMP}", "A room."))),
+    "update": ("lost_values", rewrote("I was born on 3 May 1990 in room 5.", "I was born on 3 May 1990.")),
+    "Chinese turns": ("no_write", told(*((f"我的第{n}只猫很喜欢喝水", "") for n in range(9)))),
+}
+
+
+@pytest.mark.parametrize("case", HEALTHY)
+def test_a_healthy_run_stays_silent(case: str) -> None:
+    measure, run = HEALTHY[case]
+    before, program = measured(healthy())[measure], healthy()
+    run(program)
+    finding = measured(program)[measure]
+    assert (finding.count, finding.raised) == (before.count, False)
+
+
+@pytest.mark.parametrize("case", RAISING)
+def test_a_fault_in_any_language_raises_its_measure(case: str) -> None:
+    measure, run = RAISING[case]
+    program = healthy()
+    run(program)
+    assert measured(program)[measure].raised
+
+
+@pytest.mark.parametrize("role", [Role.HIT, Role.CANDIDATE])
+def test_neighbours_of_a_write_are_not_read(role: Role) -> None:
+    program = healthy()
+    only_written(program)
+    root = program.turn()
+    ingest = root.step("", OpKind.INGEST, OWNER)
+    search = ingest.step("", OpKind.RETRIEVE)
+    for ref, (text, origin) in program.records.items():
+        search.read(ref, role, text, origin=origin)
+    search.close()
+    ingest.close()
+    root.close()
+    assert measured(program)["never_read"].raised
+
+
+@pytest.mark.parametrize("item", ["zero_hits=nan", "zero_hits=-1", "unread_days=-3", "growth=inf"])
+def test_a_threshold_is_a_number_from_0(monkeypatch: pytest.MonkeyPatch, item: str) -> None:
+    monkeypatch.setenv("MEMTRACE_HEALTH_THRESHOLDS", item)
+    with pytest.raises(ThresholdError, match=item):
+        read_thresholds()
+
+
 def test_thresholds_are_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     program = healthy()
     stored_twice(program)
@@ -259,5 +389,8 @@ def test_the_command_prints_few_lines_and_fails_above_a_threshold(tmp_path: Path
     assert status == 1
     assert 5 < len(lines) <= 20
     assert any("leaks" in line and "filter the search by the owner" in line for line in lines)
+    strict = ["(threshold 0)" in line for line in lines if "(threshold " in line]
+    assert strict == sorted(strict, reverse=True)
+    assert run(ill, "--since", "1h") == (3, [])
     rows = [json.loads(line) for line in run(ill, "--json")[1]]
     assert {row["measure"] for row in rows} == {measure.name for measure in MEASURES}
