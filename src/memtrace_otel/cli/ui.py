@@ -95,7 +95,7 @@ def export(database: Path, form: str, output: Path | None) -> None:
 @database_option
 @clear_errors
 def import_(file: Path, annotator: str, database: Path) -> None:
-    """Store the reviews of a file: JSON lines, CSV, Label Studio tasks, or annotations of a MemTraceBench graph.
+    """Store the reviews of a file in a form of `review export`, or the annotations of a MemTraceBench graph.
 
     Every operation must be in the database. All reviews of the file are stored, or none.
     """

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from memtrace_otel.capture.feedback import feedback_redaction
 from memtrace_otel.health import read_thresholds
-from memtrace_otel.model import is_origin
+from memtrace_otel.model import Status, is_origin
 from memtrace_otel.model.printable import one_line, printable
 from memtrace_otel.otlp.feedback import FeedbackError, encode_feedback
 from memtrace_otel.pages import Page
@@ -302,7 +302,8 @@ class Pages:
         """Take back the newest review of the annotator."""
         self._named(ask, post=True)
         undone = self._store.undo_review(ask.annotator)
-        return _to(f"/review/{undone.answer}" if undone else "/review")
+        final = "?status=final" if undone and undone.status == Status.FINAL else ""
+        return _to(f"/review/{undone.answer}{final}" if undone else "/review")
 
     def publish(self, ask: Ask) -> Response:
         """Make agreed reviews verdicts of method `human`."""

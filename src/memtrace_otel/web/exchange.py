@@ -10,10 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from memtrace_otel.bench.memtracebench import TYPES, read_truths
-from memtrace_otel.model import OperationSpan, Review, StoredVerdict, is_origin, make_origin, read_review
+from memtrace_otel.model import OperationSpan, Review, Status, StoredVerdict, is_origin, make_origin, read_review
 from memtrace_otel.semconv import SMARTCOMMENT_OP_ID, SMARTCOMMENT_QUERY_ID
 from memtrace_otel.web.store import PageStore
 
+_TASK_TEXTS = (
+    *("operation", "second_label", "second_operation", "evidence", "confidence"),
+    *("corrected", "note", "verdict", "seen_type", "blind"),
+)
+"""Members of a review that are text areas of a Label Studio annotation."""
+_ANNOTATION_MEMBERS = (
+    *("operation", "second_label", "second_operation", "evidence", "corrected"),
+    *("verdict", "seen_type", "blind", "seconds", "status"),
+)
+"""Members of a review that are metadata of a span annotation."""
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _BENCHMARK = {str(kind): name for name, kind in TYPES.items() if name != "JudgeError"}
 
@@ -38,7 +49,7 @@ def export_reviews(store: PageStore, form: str) -> str:
     """Return the finished reviews in a form of `review export --format`. Raises SourceError."""
     reviews = store.reviews()
     if form == "csv":
-        return _csv([review.json() | {"evidence": " ".join(review.evidence)} for review in reviews])
+        return _csv([review.json() | {"evidence": _text(review.evidence)} for review in reviews])
     if form == "label-studio":
         return json.dumps(list(_tasks(store, reviews)), ensure_ascii=False, indent=1) + "\n"
     if form == "memtracebench":
@@ -83,18 +94,15 @@ def _tasks(store: PageStore, reviews: list[Review]) -> Iterator[dict[str, Any]]:
                 "completed_by": {"email": review.annotator},
                 "lead_time": review.seconds,
                 "ground_truth": review.status == "final",
-                "result": _results(
-                    {
-                        "type": review.label,
-                        "operation": review.operation,
-                        "corrected": review.corrected,
-                        "note": review.note,
-                    }
-                ),
+                "result": _results({"type": review.label} | {name: _text(review.json()[name]) for name in _TASK_TEXTS}),
             }
             for review in by_answer.get(answer, ())
         ]
         yield task
+
+
+def _text(value: Any) -> str:
+    return " ".join(value) if isinstance(value, tuple) else str(value)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _results(values: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -108,7 +116,7 @@ def _results(values: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _annotations(store: PageStore, reviews: Iterable[Review]) -> Iterator[dict[str, Any]]:
-    """Yield the reviews as MemTraceBench annotations; answers of other sources are named by origin."""
+    """Yield the reviews as MemTraceBench annotations; the origins of answer and operation stand beside their ids."""
     for review in reviews:
         if review.label in _BENCHMARK:
             answer, operation = _span(store, review.answer), _span(store, review.operation)
@@ -118,6 +126,8 @@ def _annotations(store: PageStore, reviews: Iterable[Review]) -> Iterator[dict[s
                 "final_op_id": (operation.attributes.get(SMARTCOMMENT_OP_ID) if operation else None)
                 or review.operation
                 or None,
+                "answer": review.answer,
+                "operation": review.operation,
                 "annotator": review.annotator,
                 "comment": review.note,
             }
@@ -136,100 +146,153 @@ def _span_annotation(review: Review) -> dict[str, Any]:
         "annotator_kind": "HUMAN",
         "identifier": review.annotator,
         "result": {"label": review.label, "score": review.confidence / 3, "explanation": review.note},
-        "metadata": {"trace_id": review.answer[:32], "operation": review.operation},
+        "metadata": {"trace_id": review.answer[:32]} | {name: review.json()[name] for name in _ANNOTATION_MEMBERS},
     }
 
 
 # --- reviews: import ---------------------------------------------------------------------------------------------
+_Given = tuple[str, Callable[[], dict[str, Any]]]
+"""The place in a file, and a function that makes the members of a review."""
+
+
 def import_reviews(store: PageStore, path: Path, annotator: str) -> int:
     """Store the reviews of a file, all or none; return how many. `annotator` names those of a file without names.
 
-    The form is told by the contents: JSON lines, CSV, Label Studio tasks, or a MemTraceBench graph. Raises
-    ExchangeError, InputError, OSError.
+    The form is told by the contents: JSON lines, CSV, span annotations, Label Studio tasks, MemTraceBench annotations
+    or a MemTraceBench graph. A review in the place of a stored one keeps the members that the file does not hold.
+    Raises ExchangeError, also for a file without a review, InputError, OSError.
     """
     found: list[Review] = []
-    for place, review in _read(path, annotator):
+    for place, given in _read(path):
         try:
-            made = review()
+            made = _review(store, given(), annotator)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration) as error:
             raise ExchangeError(f"{path}, {place}: {error}") from None
         for operation in filter(None, (made.answer, made.operation, made.second_operation, *made.evidence)):
             if not store.has_operation(operation):
                 raise ExchangeError(f"{path}, {place}: the database has no operation {operation}")
         found.append(made)
+    if not found:
+        raise ExchangeError(f"{path}: no review")
     return store.save_reviews(found)
 
 
-def _read(path: Path, annotator: str) -> Iterator[tuple[str, Callable[[], Review]]]:
-    """Yield (place in the file, function that makes the review)."""
+def _review(store: PageStore, given: dict[str, Any], annotator: str) -> Review:
+    members = {"annotator": annotator, "status": Status.DONE} | {name: value for name, value in given.items() if value}
+    made = read_review(given | members)
+    stored = [one for one in store.reviews(made.answer, made.annotator) if one.status == made.status]
+    seen = store.machine_verdict(made.answer)
+    kept: dict[str, Any] = stored[0].json() | {"created": 0} if stored else {"seen_type": verdict_label(seen)[0]}
+    if seen and not stored:
+        kept["verdict"] = seen.attribution_id
+    return read_review(kept | given | members)
+
+
+def _read(path: Path) -> Iterator[_Given]:
     if path.name.endswith(".gz"):
-        yield from _benchmark(path, annotator)
+        yield from _benchmark(path)
         return
     try:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ExchangeError(f"{path}: {error}") from None
     if text.lstrip().startswith("{"):
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [line for line in text.split("\n") if line.strip()]  # a text may hold other line separators
         if "label" not in lines[0]:
-            yield from _benchmark(path, annotator)
+            yield from _benchmark(path)
             return
         for number, line in enumerate(lines, 1):
-            yield f"line {number}", lambda line=line: read_review(line)
+            yield f"line {number}", lambda line=line: _of_line(line)
     elif text.lstrip().startswith("["):
-        yield from _label_studio(text, annotator)
+        yield from _tasks_read(text)
     else:
-        for number, row in enumerate(csv.DictReader(io.StringIO(text)), 2):
-            yield f"line {number}", lambda row=row: read_review(_uncelled(row))
+        for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), 2):
+            yield f"line {number}", lambda row=row: _typed(_uncelled(row))
+
+
+def _of_line(line: str) -> dict[str, Any]:
+    members: dict[str, Any] = json.loads(line)
+    if "span_id" not in members:
+        return members
+    said, more = members["result"], dict(members.get("metadata") or {})
+    given = {
+        "answer": f"{more['trace_id']}-{members['span_id']}",
+        "annotator": members.get("identifier", ""),
+        "label": said["label"],
+        "note": said.get("explanation") or "",
+    }
+    sure = {"confidence": min(3, max(1, round(said["score"] * 3)))} if said.get("score") is not None else {}
+    return more | given | sure
 
 
 def _uncelled(row: Mapping[str, Any]) -> dict[str, Any]:
-    cells = {k: v[1:] if v and v.startswith("'") and v[1:].startswith(_FORMULA) else v for k, v in row.items()}
-    numbers = {name: int(cells[name]) for name in ("confidence", "created") if cells.get(name)}
-    blind, seconds = cells.get("blind") == "True", float(cells.get("seconds") or 0)
-    return cells | numbers | {"blind": blind, "seconds": seconds, "evidence": (cells.get("evidence") or "").split()}
+    return {k: v[1:] if v and v.startswith("'") and v[1:].startswith(_FORMULA) else v for k, v in row.items()}
 
 
-def _label_studio(text: str, annotator: str) -> Iterator[tuple[str, Callable[[], Review]]]:
+def _typed(texts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a review whose values are texts; a number or truth value without a text is left out."""
+    read: dict[str, Callable[[str], Any]] = {
+        **dict.fromkeys(("confidence", "created"), int),
+        "seconds": float,
+        "blind": _truth,
+    }
+    found = {name: text or "" for name, text in texts.items() if text or name not in read}
+    found |= {name: convert(found[name]) for name, convert in read.items() if name in found}
+    return found | ({"evidence": found["evidence"].split()} if "evidence" in found else {})
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in _TRUTH:
+        raise ValueError(f"blind must be true or false: {text[:40]!r}")
+    return _TRUTH[text.lower()]
+
+
+def _tasks_read(text: str) -> Iterator[_Given]:
     try:
         tasks = json.loads(text)
     except ValueError as error:
         raise ExchangeError(f"no JSON: {error}") from None
     for number, task in enumerate(tasks, 1):
         try:
-            annotations = list(task.get("annotations", ()))
+            is_error = "final_error_type" in task
+            annotations = [] if is_error else list(task.get("annotations", ()))
         except (AttributeError, TypeError):
             raise ExchangeError(f"task {number} is no Label Studio task") from None
+        if is_error:
+            yield f"annotation {number}", lambda task=task: _of_annotation(task)
         for annotation in annotations:
-            yield f"task {number}", lambda task=task, annotation=annotation: _of_task(task, annotation, annotator)
+            yield f"task {number}", lambda task=task, annotation=annotation: _of_task(task, annotation)
 
 
-def _of_task(task: Mapping[str, Any], annotation: Mapping[str, Any], annotator: str) -> Review:
+def _of_annotation(annotation: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "answer": annotation.get("answer") or annotation["query_id"],
+        "annotator": annotation.get("annotator", ""),
+        "label": str(TYPES[annotation["final_error_type"]]),
+        "operation": annotation.get("operation") or "",
+        "note": annotation.get("comment", ""),
+    }
+
+
+def _of_task(task: Mapping[str, Any], annotation: Mapping[str, Any]) -> dict[str, Any]:
     said = {one["from_name"]: next(iter(next(iter(one["value"].values())))) for one in annotation["result"]}
     by = annotation.get("completed_by")
     name = by.get("email", "") if isinstance(by, Mapping) else str(by or "")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return read_review(
-        {
-            "answer": task["data"]["origin"],
-            "annotator": name or annotator,
-            "label": said["type"],
-            "operation": said.get("operation", ""),
-            "corrected": said.get("corrected", ""),
-            "note": said.get("note", ""),
-            "seconds": float(annotation.get("lead_time") or 0),
-            "status": "final" if annotation.get("ground_truth") else "done",
-        }
-    )
+    cleared = dict.fromkeys(("operation", "corrected", "note"), "")
+    return _typed(cleared | said) | {
+        "answer": task["data"]["origin"],
+        "annotator": name,
+        "label": said["type"],
+        "seconds": float(annotation.get("lead_time") or 0),
+        "status": Status.FINAL if annotation.get("ground_truth") else Status.DONE,
+    }
 
 
-def _benchmark(path: Path, annotator: str) -> Iterator[tuple[str, Callable[[], Review]]]:
+def _benchmark(path: Path) -> Iterator[_Given]:
     for number, truth in enumerate(read_truths(path), 1):
+        given = {"answer": truth["answer"], "label": truth["failure_type"]}
         operation = next(iter(truth["operations"]), "")
-        given = {"answer": truth["answer"], "annotator": annotator, "label": truth["failure_type"]}
-        yield (
-            f"annotation {number}",
-            lambda given=given, operation=operation: read_review(given | {"operation": operation}),
-        )
+        yield f"annotation {number}", lambda given=given, operation=operation: given | {"operation": operation}
 
 
 def verdict_label(stored: StoredVerdict | None) -> tuple[str, str]:

@@ -52,12 +52,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The state of all reviews: size of the queue, (annotator, finished) pairs, answers with different labels."""
+    """The state of all reviews: size of the queue, (annotator, finished) pairs, answers on which annotators differ
+    with the number of labels and operations that they gave. `undo`: the annotator has a review to take back."""
 
     queue: int
     doubted: int
     types: Mapping[str, int]
     own: int
+    undo: bool
     progress: tuple[tuple[str, int], ...]
     agreement: Agreement
     differing: tuple[tuple[str, int], ...]
@@ -165,20 +167,21 @@ class Reviewing:
         reviews, queue = self._store.reviews(), self._store.queue()
         done = [review for review in reviews if review.status == Status.DONE]
         counts: defaultdict[str, int] = defaultdict(int)
-        labels: defaultdict[str, set[str]] = defaultdict(set)
+        said: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         types: defaultdict[str, int] = defaultdict(int)
         for review in done:
             counts[review.annotator] += 1
-            labels[review.answer].add(review.label)
+            said[review.answer].add((review.label, review.operation))
         for item in queue:
             types[_sort_of(item)] += 1
-        settled = {review.answer for review in reviews if review.status == Status.FINAL}
-        differing = [(answer, len(said)) for answer, said in labels.items() if len(said) > 1 and answer not in settled]
+        settled = agreed(reviews)
+        differing = [(answer, len(given)) for answer, given in said.items() if answer not in settled]
         return Board(
             queue=len(queue),
             doubted=sum(item.doubted for item in queue),
             types=dict(types),
             own=counts.get(annotator, 0),
+            undo=any(review.annotator == annotator for review in reviews),
             progress=tuple(sorted(counts.items())),
             agreement=agreement(reviews),
             differing=tuple(sorted(differing)),
@@ -217,8 +220,10 @@ class Reviewing:
             stored = self._store.verdict(answer)
             if stored is None or review.label not in list(FailureType):
                 continue
-            said = json.loads(stored.document)
-            if said["method"] != "human" or said["failure_type"] != review.label:
+            machine_type, machine_operation = verdict_label(self._store.machine_verdict(answer))
+            operation = review.operation or (machine_operation if review.label == machine_type else "")
+            is_human = json.loads(stored.document)["method"] == "human"
+            if not is_human or verdict_label(stored) != (review.label, operation):
                 found[answer] = review
         return found
 

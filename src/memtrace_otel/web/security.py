@@ -28,7 +28,7 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _OPEN = ("/login", "/static/")
-"""Paths that need no token."""
+"""Paths that need no token. The path of the scope is compared: that of `request.url` begins with the host header."""
 BODY_BYTES = 1 << 18
 """Most bytes of a form."""
 
@@ -86,7 +86,11 @@ class Guard:
             length = request.headers.get("content-length", "")
             if not length.isdecimal() or int(length) > BODY_BYTES:
                 return PlainTextResponse("the form is too large\n", 413)
-        if self._annotators and not request.url.path.startswith(_OPEN) and not annotator_of(request, self._annotators):
+        if (
+            self._annotators
+            and not request.scope["path"].startswith(_OPEN)
+            and not annotator_of(request, self._annotators)
+        ):
             return RedirectResponse("/login", 303)
         return None
 

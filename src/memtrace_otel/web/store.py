@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
-from sqlite3 import Row
+from sqlite3 import Connection, Row
 from typing import Any
 
 from memtrace_otel.model import OperationSpan, Review, Status, StoredVerdict, is_origin, parse_time, read_review
@@ -24,6 +24,8 @@ _MOST_CAUSES = 100
 _HEALTHY_SHARE = 4
 """The queue has one healthy answer for so many answers with a verdict."""
 _LEAST_HEALTHY = 5
+_DATE = len("2026-01-31")
+_DAY = 24 * 3600 * 10**9
 _NEWEST = "v.rowid = (SELECT max(rowid) FROM verdict AS w WHERE w.answer = v.answer)"
 _TEXTS = "coalesce(json_extract(v.document, '$.{}'), '')"
 _SEARCHED = " || ' ' || ".join(_TEXTS.format(name) for name in ("question", "answer", "expected", "reason"))
@@ -70,8 +72,10 @@ class Filter:
         found: list[tuple[str, Any]] = [
             (f"v.{name} = ?", value) for name, value in (named | {"operation": self.cause}).items() if value
         ]
-        bounds = (("v.answered >= ?", self.since), ("v.answered < ?", self.until))
-        found += [(condition, parse_time(value)) for condition, value in bounds if value]
+        if self.since:
+            found.append(("v.answered >= ?", parse_time(self.since)))
+        if self.until:  # a date without a time is the whole day
+            found.append(("v.answered < ?", parse_time(self.until) + (_DAY if len(self.until) <= _DATE else 0)))
         if self.sure:
             found.append(("v.confidence >= ?", float(self.sure) / 100))
         conditions = [_NEWEST, *(condition for condition, _ in found)]
@@ -220,19 +224,23 @@ class PageStore(SqliteStore):
 
     def replace_proposals(self, reviews: Iterable[Review]) -> None:
         """Store what an audit proposes, in the place of the proposals of the audit before."""
-        with self._locked() as connection:
+        with self._locked() as connection, transaction(connection):
             connection.execute("DELETE FROM review WHERE status = ?", (Status.PROPOSED,))
-        self.save_reviews(reviews)
+            self._save(connection, reviews)
 
     def save_reviews(self, reviews: Iterable[Review]) -> int:
         """Store reviews, each in the place of the same annotator's review of the answer; return how many."""
+        with self._locked() as connection, transaction(connection):
+            return self._save(connection, reviews)
+
+    @staticmethod
+    def _save(connection: Connection, reviews: Iterable[Review]) -> int:
         now = time.time_ns()
         rows = [replace(review, created=review.created or now) for review in reviews]
-        with self._locked() as connection, transaction(connection):
-            connection.executemany(
-                "INSERT OR REPLACE INTO review (answer, annotator, status, document, created) VALUES (?, ?, ?, ?, ?)",
-                [(r.answer, r.annotator, r.status, json.dumps(r.json(), ensure_ascii=False), r.created) for r in rows],
-            )
+        connection.executemany(
+            "INSERT OR REPLACE INTO review (answer, annotator, status, document, created) VALUES (?, ?, ?, ?, ?)",
+            [(r.answer, r.annotator, r.status, json.dumps(r.json(), ensure_ascii=False), r.created) for r in rows],
+        )
         return len(rows)
 
     def draft_of(self, answer: str, annotator: str) -> Review | None:
@@ -241,14 +249,20 @@ class PageStore(SqliteStore):
         return next((review for review in found if review.status == Status.DRAFT), None)
 
     def undo_review(self, annotator: str) -> Review | None:
-        """Make the newest finished review of an annotator unfinished and return it; None without one."""
-        finished = [review for review in self.reviews(annotator=annotator) if review.status == Status.DONE]
+        """Take back the newest review of an annotator and return it; None without one.
+
+        A review becomes unfinished and keeps its members. An adjudication is deleted.
+        """
+        finished = self.reviews(annotator=annotator)
         if not finished:
             return None
-        with self._locked() as connection:
-            values = (finished[-1].answer, annotator, Status.DONE)
+        newest = finished[-1]
+        with self._locked() as connection, transaction(connection):
+            values = (newest.answer, annotator, newest.status)
             connection.execute("DELETE FROM review WHERE (answer, annotator, status) = (?, ?, ?)", values)
-        return finished[-1]
+            if newest.status == Status.DONE:
+                self._save(connection, [replace(newest, status=Status.DRAFT)])
+        return newest
 
     def _reviews(self, states: Sequence[str], answer: str = "", annotator: str = "") -> list[Review]:
         given = {"answer": answer, "annotator": annotator}

@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,12 @@ def test_a_filter_leaves_what_it_says(store: PageStore, client: TestClient, chos
     assert len(store.failures(chosen)) == wanted
     query = "&".join(f"{name}={value}" for name, value in chosen.given().items())
     assert len(answers(client, f"/failures?{query}")) == wanted
+
+
+def test_until_a_date_includes_the_day(store: PageStore) -> None:
+    last = datetime.fromtimestamp(max(row["answered"] for row in store.failures(Filter())) / 1e9, UTC)
+    assert len(store.failures(Filter(until=f"{last:%Y-%m-%d}"))) == len(ALL)
+    assert len(store.failures(Filter(until=f"{last:%Y-%m-%dT00:00:00}"))) < len(ALL)
 
 
 def test_counts_causes_and_bars_add_up(store: PageStore) -> None:
@@ -210,7 +217,8 @@ def test_off_loopback_only_people_with_a_token_read(store: PageStore, tmp_path: 
     people.write_text("Ada Lovelace 0123456789abcdef\n")
     app = Pages(store, read_annotators(people)).app()
     client = TestClient(app, "http://host.test", headers={"origin": "http://host.test"}, follow_redirects=False)
-    assert client.get("/failures").headers["location"] == "/login"
+    for host in ("host.test", "host.test/static/", "host.test/static/?", "host.test/login"):
+        assert client.get("/failures", headers={"host": host}).headers["location"] == "/login"
     assert client.post("/login", data={"given": "wrong"}).status_code == 403
     assert client.post("/login", data={"given": "0123456789abcdef"}).status_code == 303
     assert "Ada Lovelace" in client.get("/failures").text

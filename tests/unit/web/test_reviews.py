@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from memtrace_otel.model import Label, Review, Status
 from memtrace_otel.pipeline.diagnose import diagnose, record
 from memtrace_otel.web.agreement import agreement, cohen_kappa
 from memtrace_otel.web.app import Pages
-from memtrace_otel.web.exchange import ExchangeError, export_reviews, import_reviews
+from memtrace_otel.web.exchange import ExchangeError, export_reviews, import_reviews, verdict_label
 from memtrace_otel.web.reviewing import Reviewing, agreed
 from memtrace_otel.web.store import Filter, PageStore
 from tests.unit.report.stories import ALL, Story
@@ -82,7 +83,16 @@ def test_undo_gives_the_last_review_back(store: PageStore) -> None:
     ada.post(f"/review/{answer}", data={"label": "healthy", "action": "save"})
     assert ada.post("/review/undo").headers["location"] == f"/review/{answer}"
     assert store.reviews() == []
+    assert "checked><kbd>h</kbd>" in ada.get(f"/review/{answer}").text
     assert ada.post("/review/undo").headers["location"] == "/review"
+
+
+def test_undo_takes_back_an_adjudication_before_older_reviews(store: PageStore) -> None:
+    ada, (first, second, *_) = person(store, "ada"), [item.answer for item in store.queue()]
+    ada.post(f"/review/{first}", data={"label": "healthy", "action": "save"})
+    ada.post(f"/review/{second}?status=final", data={"label": "update", "action": "save"})
+    assert ada.post("/review/undo").headers["location"] == f"/review/{second}?status=final"
+    assert [one.answer for one in store.reviews()] == [first]
 
 
 @pytest.mark.parametrize(
@@ -150,13 +160,26 @@ def test_an_answer_counts_as_accepted_when_one_annotator_agrees() -> None:
     assert [(pair.answers, pair.agreed) for pair in found.pairs] == [(1, 0)]
 
 
-@pytest.mark.parametrize("form", ["jsonl", "csv", "label-studio"])
+@pytest.mark.parametrize("form", ["jsonl", "csv", "label-studio", "openinference"])
 def test_an_export_can_be_imported(store: PageStore, tmp_path: Path, form: str) -> None:
     answer = judged(store)
     operation = store.trace(answer[:32])[0].origin
     saved = [
-        review(answer, "ada", "deletion", operation=operation, note="=1+1 ü\nline", corrected="5 May", seconds=7.5),
-        review(answer, "bob", str(Label.NOT_MEMORY)),
+        review(
+            *(answer, "ada", "deletion"),
+            operation=operation,
+            second_label="update",
+            second_operation=operation,
+            evidence=(operation, answer),
+            confidence=3,
+            note="=1+1 ü\u2028\x85\nline",
+            corrected="5 May",
+            verdict="v",
+            seen_type="update",
+            blind=False,
+            seconds=7.5,
+        ),
+        review(answer, "bob", str(Label.NOT_MEMORY), seen_type="deletion", verdict="w"),
     ]
     store.save_reviews(saved)
     file = tmp_path / "reviews"
@@ -164,8 +187,27 @@ def test_an_export_can_be_imported(store: PageStore, tmp_path: Path, form: str) 
     for one in saved:
         store.undo_review(one.annotator)
     assert import_reviews(store, file, "nobody") == 2
-    kept = [(r.answer, r.annotator, r.label, r.operation, r.note, r.corrected, r.seconds) for r in store.reviews()]
-    assert kept == [(r.answer, r.annotator, r.label, r.operation, r.note, r.corrected, r.seconds) for r in saved]
+    assert [replace(one, created=0) for one in store.reviews()] == saved
+
+
+def test_an_import_keeps_the_members_that_its_form_does_not_hold(store: PageStore, tmp_path: Path) -> None:
+    answer = judged(store)
+    saved = review(answer, "ada", "deletion", evidence=(answer,), confidence=3, second_label="update", blind=False)
+    store.save_reviews([saved])
+    file = tmp_path / "reviews"
+    file.write_text(export_reviews(store, "memtracebench"))
+    assert import_reviews(store, file, "nobody") == 1
+    assert [replace(one, created=0) for one in store.reviews()] == [saved]
+
+
+@pytest.mark.parametrize(("cell", "blind"), [("TRUE", True), ("false", False), ("", True)])
+def test_a_table_without_names_is_imported(store: PageStore, tmp_path: Path, cell: str, blind: bool) -> None:
+    answer = judged(store)
+    file = tmp_path / "reviews"
+    file.write_text(f"answer,label,blind\n{answer},update,{cell}\n")
+    import_reviews(store, file, "gold")
+    (made,) = store.reviews()
+    assert (made.annotator, made.blind, made.seen_type) == ("gold", blind, "deletion")
 
 
 def test_a_review_of_evidence_that_is_not_stored_is_refused(store: PageStore, tmp_path: Path) -> None:
@@ -197,6 +239,8 @@ def test_other_tools_get_what_they_read(store: PageStore) -> None:
         '[{"annotations": 5}]',
         '[{"annotations": [{"result": [{"from_name": "type", "value": 5}]}]}]',
         "answer,label\nx,y\n",
+        "one line\n",
+        "[]",
         "\udcff",
     ],
 )
@@ -227,12 +271,26 @@ def test_a_published_review_takes_precedence(store: PageStore) -> None:
     ]  # type: ignore[union-attr]
 
 
-def test_a_difference_is_not_published(store: PageStore) -> None:
+@pytest.mark.parametrize("by_label", [True, False])
+def test_a_difference_is_shown_and_not_published(store: PageStore, by_label: bool) -> None:
     answer = judged(store)
-    store.save_reviews([review(answer, "ada", "update"), review(answer, "bob", "deletion")])
+    one, other, *_ = [span.origin for span in store.trace(answer[:32])]
+    label = "deletion" if by_label else "update"
+    store.save_reviews([review(answer, "ada", "update", operation=one), review(answer, "bob", label, operation=other)])
     assert Reviewing(store).publish().verdicts == 0
+    assert Reviewing(store).board("ada").differing == ((answer, 2),)
     store.save_reviews([review(answer, "eve", "update", status=Status.FINAL)])
     assert Reviewing(store).publish().verdicts == 1
+
+
+def test_another_operation_corrects_a_published_verdict(store: PageStore) -> None:
+    answer = judged(store)
+    for operation in [span.origin for span in store.trace(answer[:32])][:2]:
+        store.save_reviews([review(answer, "ada", "retrieval", operation=operation)])
+        assert Reviewing(store).board("ada").publishable == 1
+        assert Reviewing(store).publish().verdicts == 1
+        assert verdict_label(store.verdict(answer)) == ("retrieval", operation)
+        assert Reviewing(store).board("ada").publishable == 0
 
 
 def test_forgetting_a_memory_forgets_its_reviews(store: PageStore) -> None:
