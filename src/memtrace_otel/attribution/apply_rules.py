@@ -172,19 +172,22 @@ def _log_error(step: str, failure: Failure, error: Exception) -> None:
 
 
 def _undecided(failure: Failure) -> Finding:
-    advice = ""
+    """Say what is missing, and the command that adds what is missing."""
     if Incomplete.CONTENT_OFF in failure.answer_span.incomplete:
-        lacking = f"contents ({CAPTURE_CONTENT.env} was not SPAN_ONLY)"
+        reason = f"The trace does not hold contents ({CAPTURE_CONTENT.env} was not SPAN_ONLY)"
+        advice = "Record with contents: memtrace-otel run --content."
+    elif failure.expected:
+        reason = "No recorded operation lost words of the expected answer, as far as the rules compare words"
+        advice = f"Let a model read the texts: memtrace-otel attribute {failure.trace_id} --method rules+model."
     else:
-        lacking = "enough of the path from message to answer" if failure.expected else "the expected answer"
-        if not failure.expected:
-            advice = f'Tell the right answer: memtrace-otel feedback {failure.trace_id} --label fail --expected "...".'
+        reason = "The trace does not hold the expected answer"
+        advice = f'Tell the right answer: memtrace-otel feedback {failure.trace_id} --label fail --expected "...".'
     return Finding(
         failure_type=FailureType.UNKNOWN,
         operation=None,
         variable="",
         strength=0.0,
-        reason=f"The trace does not hold {lacking}, so no operation can be blamed.",
+        reason=f"{reason}, so no operation can be blamed.",
         advice=advice,
     )
 

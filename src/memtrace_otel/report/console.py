@@ -118,6 +118,7 @@ class _VerdictTable:
             lines: list[tuple[str, str | Text]] = [("expected", row.expected), ("given", row.given)]
             lines += [("verdict", _verdict(row)), ("operation", _operation(row)), ("reason", row.reason)]
             lines += [("next step", row.advice)] if row.advice else []
+            lines += [("else", row.others)] if row.others else []
             lines += [("planted", text) for text in self._planted(index)]
             yield Padding(_labelled(lines), (0, 0, 1, 3))
 
@@ -136,7 +137,7 @@ def _verdict(row: VerdictSummary) -> Text:
 
 
 def _reason(row: VerdictSummary) -> str:
-    return f"{row.reason} {row.advice}".strip()
+    return f"{row.reason} {row.advice} {f'Else: {row.others}.' if row.others else ''}".strip()
 
 
 def _percent(row: VerdictSummary) -> str:

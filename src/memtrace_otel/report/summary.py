@@ -32,6 +32,8 @@ class VerdictSummary:
     reason: str
     advice: str
     replay: str = ""
+    others: str = ""
+    """Other failure types that may explain the answer, with their confidence."""
 
 
 def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictSummary:
@@ -52,6 +54,7 @@ def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictS
         reason=one_line(verdict.reason),
         advice=one_line(verdict.advice),
         replay=one_line(verdict.replay.outcome.replace("_", " ")) if verdict.replay else "",
+        others=", ".join(f"{one_line(str(a.failure_type))} {a.confidence:.0%}" for a in verdict.alternatives),
     )
 
 

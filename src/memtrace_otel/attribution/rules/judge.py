@@ -5,7 +5,7 @@ from __future__ import annotations
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.rules.finding import CERTAIN, Finding, quoted
 from memtrace_otel.model import Step
-from memtrace_otel.semconv import FailureType
+from memtrace_otel.semconv import USER_FEEDBACK, FailureType
 
 
 def judge(evidence: Evidence) -> Finding | None:
@@ -25,6 +25,10 @@ def judge(evidence: Evidence) -> Finding | None:
         variable=answer,
         strength=CERTAIN,
         reason=reason,
-        advice="Check the prompt and the rule of the judge: the answer counts as right in other words.",
+        advice=(
+            "Ask the user what was wrong: the answer says what was expected."
+            if failure.evaluation == USER_FEEDBACK
+            else "Check the prompt and the rule of the judge: the answer counts as right in other words."
+        ),
         steps=(Step("judged", answer, operation.origin),),
     )
