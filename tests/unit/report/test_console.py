@@ -35,7 +35,15 @@ def test_every_width_shows_everything_within_its_lines(diagnosed: Diagnosed, wid
     verdict = verdicts["overwritten"]
     text = printed(verdict_table([summarise(verdict, graph)], planted=["update"]), width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
-    for part in ("dentist", "10:30", "update_memory", verdict.trace_id[:16], f"{verdict.confidence:.0%}", "4023", "planted"):
+    for part in (
+        "dentist",
+        "10:30",
+        "update_memory",
+        verdict.trace_id[:16],
+        f"{verdict.confidence:.0%}",
+        "4023",
+        "planted",
+    ):
         assert part in text
 
 
