@@ -33,6 +33,7 @@ from memtrace_otel.attribution.vocabulary import (
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?", re.UNICODE)
 _SCRIPT_WITHIN = 200  # characters
+_MOST_DIGITS = 15  # of a number before a number word; Python refuses to read 4300 digits
 _SYMBOLS = str.maketrans(SYMBOLS)
 _CLOCK = re.compile(r"\b(1[0-2]|0?[1-9])(?::([0-5]\d))? ?([ap])\.?m\b")
 _SPACED_GROUPS = re.compile(r"(?<![\d.,:])[1-9]\d{0,2}(?:[ '’]\d{3})+(?![\d:])")
@@ -81,7 +82,7 @@ def _spelled_numbers(given: list[str]) -> list[str]:
     result: list[str] = []
     last = ""  # the last word that was part of a spelled number
     for word in given:
-        known = result[-1] if result and result[-1].isdigit() else ""
+        known = result[-1] if result and result[-1].isdigit() and len(result[-1]) <= _MOST_DIGITS else ""
         if word in MULTIPLIERS and known:
             below = int(known) % 1000 if word == "hundred" else int(known)  # in 3 thousand 2 hundred, the 2 alone
             result[-1] = str(int(known) - below + below * MULTIPLIERS[word])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from memtrace_otel.attribution.dates import periods
-from memtrace_otel.attribution.lineage import day_said
+from memtrace_otel.attribution.lineage import day_said, without_stamp
 from memtrace_otel.attribution.text import (
     Lexicon,
     abstains,
@@ -115,8 +115,11 @@ def test_rare_terms_weigh_more() -> None:
         lambda: items("a" + " " * 600_000 + "b"),
         lambda: first_statement("a" + " " * 600_000 + "b"),
         lambda: periods("in May 2023 " * 16_000),
+        lambda: without_stamp("(2023 " * 20_000 + "(" * 20_000),
+        lambda: numbers("1 " + "thousand " * 3_000),
+        lambda: numbers("1" * 5_000 + " thousand"),
     ],
-    ids=["stamp", "list", "statement", "dates"],
+    ids=["stamp", "list", "statement", "dates", "stamps", "product", "digits"],
 )
 def test_comparison_of_hostile_contents_ends(look: Callable[[], object]) -> None:
     with guarded_against_hanging():

@@ -11,12 +11,14 @@ from random import Random
 
 import pytest
 from click.testing import CliRunner
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 from memtrace_otel.bench.generate import Plan, make_case
 from memtrace_otel.bench.recorder import Op, Recorder
 from memtrace_otel.cli import main
 from memtrace_otel.graph import build_graph
-from memtrace_otel.health import MEASURES, Finding, ThresholdError, examine, read_thresholds
+from memtrace_otel.health import MEASURES, Finding, ThresholdError, examine, read_thresholds, record_health
 from memtrace_otel.model import OperationSpan, content_digest
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.semconv import Action, Incomplete, OpKind, Role
@@ -352,6 +354,23 @@ def test_neighbours_of_a_write_are_not_read(role: Role) -> None:
     ingest.close()
     root.close()
     assert measured(program)["never_read"].raised
+
+
+@pytest.mark.parametrize("searches", [1, 3])
+def test_the_gauge_is_above_0_for_raised_findings_only(searches: int) -> None:
+    program = Program()
+    program.tell(TOLD[2], [("memory:2", TOLD[2])])
+    for _ in range(searches):
+        program.ask("What is my cat called today?", [])
+    finding = measured(program)["zero_hits"]
+    assert (finding.count, finding.total, finding.raised) == (searches, searches, searches == 3)
+    reader = InMemoryMetricReader()
+    record_health([finding], MeterProvider([reader]))
+    data = reader.get_metrics_data()
+    assert data is not None
+    (point,) = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
+    assert isinstance(point, NumberDataPoint)
+    assert (point.value > 0) == finding.raised
 
 
 @pytest.mark.parametrize("item", ["zero_hits=nan", "zero_hits=-1", "unread_days=-3", "growth=inf"])
