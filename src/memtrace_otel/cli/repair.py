@@ -155,6 +155,9 @@ def optimize(config: Path, out: Path | None) -> None:
             result = optimize(read_config(config), directory, progress=progress)
     except RepairError as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        click.echo(f"stopped; the same command goes on in {directory}", err=True)
+        raise
     _print_run(result)
     click.echo(f"page in {write_page(result, directory)}", err=True)
 
@@ -219,7 +222,9 @@ def apply(run: Path, to: str, yes: bool) -> None:
     try:
         texts = offered(run)
         if not yes:
-            click.echo(f"test, unseen conversations: {_paired(read_result(run)['test'])}", err=True)
+            result = read_result(run)
+            _print_changes(result, err=True)
+            click.echo(f"test, unseen conversations: {_paired(result['test'])}", err=True)
             click.confirm(f"apply {', '.join(texts)} to {to}?", abort=True, err=True)
         apply(run, texts, to)
     except RepairError as error:
@@ -313,18 +318,16 @@ def _table(loop: Result, most: int = 0) -> Table:
 
 
 def _print_run(result: Result) -> None:
-    from memtrace_otel.model.printable import printable
-    from memtrace_otel.repair.page import changes, refusal
+    from memtrace_otel.repair.page import refusal
 
     loop = result["attribution"]
     print_table(_table(loop))
-    for name, lines in changes(result):
-        click.secho(f"\n{name}", bold=True)
-        for line in lines[2:]:
-            click.secho(printable(line), fg={"+": "green", "-": "red"}.get(line[:1]))
+    _print_changes(result)
     before, after = loop["tokens_per_run"]
     click.echo(f"\ntokens per run: {before:.0f} in use, {after:.0f} with the best candidate")
-    click.echo(f"spent: {_spent(loop)}")
+    click.echo(f"spent in the loop with attribution: {_spent(loop)}")
+    total = ", ".join(f"{used:.{4 * (name == 'cost')}f} {name}" for name, used in result["spent"].items())
+    click.echo(f"spent in all, with the ablation and the test: {total}")
     click.echo(f"validation: {_paired(loop['validation'])}")
     if "test" in result:
         click.echo(f"test, unseen conversations: {_paired(result['test'])}")
@@ -334,6 +337,17 @@ def _print_run(result: Result) -> None:
         click.echo(f"the score of the best candidate was reached {reached[0]}; without attribution {reached[1]}")
     reason = refusal(result)
     click.echo(f"not offered: {reason}" if reason else "offered")
+
+
+def _print_changes(result: Result, err: bool = False) -> None:
+    """Print a diff of each component that the best candidate changes."""
+    from memtrace_otel.model.printable import printable
+    from memtrace_otel.repair.page import changes
+
+    for name, lines in changes(result):
+        click.secho(f"\n{name}", bold=True, err=err)
+        for line in lines[2:]:
+            click.secho(printable(line), fg={"+": "green", "-": "red"}.get(line[:1]), err=err)
 
 
 def _paired(test: dict[str, Any]) -> str:

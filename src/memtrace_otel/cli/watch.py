@@ -59,6 +59,8 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
 
     if not source:
         raise click.UsageError("--source is needed, for example --source tempo+http://localhost:3200")
+    if run and metrics_port is None:
+        raise click.UsageError("--repair needs --metrics-port")
     tell_of_settings()
     logging.basicConfig(format="memtrace-otel: %(message)s")
     export_metrics()

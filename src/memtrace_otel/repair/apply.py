@@ -34,8 +34,15 @@ def apply(directory: Path, texts: Mapping[str, str], to: str) -> None:
         _keep(directory, [*entries, entry])
         return
     path = Path(to).resolve()
+    before = _content(path)
+    try:
+        other = set(json.loads(before or "{}")) - set(texts)
+    except (TypeError, ValueError):
+        raise RepairError(f"{path} is no JSON object; give another file") from None
+    if other:
+        raise RepairError(f"{path} also holds {', '.join(map(str, sorted(other, key=str)))}; give another file")
     text = json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
-    _keep(directory, [*entries, entry | {"to": str(path), "before": _content(path), "after": text}])
+    _keep(directory, [*entries, entry | {"to": str(path), "before": before, "after": text}])
     _replace(path, text)
 
 
@@ -95,5 +102,8 @@ def _content(path: Path) -> str | None:
 def _replace(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     new = path.with_name(f"{path.name}.new")
-    write_private(new, text)
-    os.replace(new, path)
+    try:
+        write_private(new, text)
+        os.replace(new, path)
+    except OSError as error:
+        raise RepairError(f"{path} cannot be written: {error}") from error

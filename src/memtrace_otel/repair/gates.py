@@ -92,14 +92,15 @@ def _same_form(used: dict[str, Any], new: dict[str, Any] | None) -> Rejection | 
     if set(new) != set(used):
         return Rejection("json", f"other parameters: {', '.join(sorted(set(new) ^ set(used)))}")
     wrong = [name for name, value in used.items() if not _same_type(value, new[name])]
-    return Rejection("json", f"wrong type or a negative number: {', '.join(wrong)}") if wrong else None
+    return Rejection("json", f"wrong type, a negative number or a count of 0: {', '.join(wrong)}") if wrong else None
 
 
 def _same_type(used: Any, new: Any) -> bool:
     if isinstance(used, bool) or not isinstance(used, int | float):
         return type(used) is type(new)
     kinds = int if isinstance(used, int) else int | float
-    return isinstance(new, kinds) and not isinstance(new, bool) and 0 <= new < float("inf")
+    least = 1 if isinstance(used, int) and used else 0  # k = 0 finds nothing
+    return isinstance(new, kinds) and not isinstance(new, bool) and least <= new < float("inf")
 
 
 def _lost_form(used: str, new: str) -> str:

@@ -12,16 +12,19 @@ from functools import partial
 from hashlib import sha256
 from math import sqrt
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+import filelock
 
 from memtrace_otel import settings
 from memtrace_otel.bench.compare import paired
 from memtrace_otel.repair.gates import Gates, tokens_per_run
-from memtrace_otel.repair.running import Judge, Runner, is_right
+from memtrace_otel.repair.running import Judge, Runner, Spent, is_right
 from memtrace_otel.repair.subjects import Case, RepairError, load_object, load_subject, read_cases, split
 from memtrace_otel.report import write_private
 
 RESULT, CONFIG = "repair.json", "config.json"
+_TYPES = {"str": str, "int": int, "float": (int, float), "bool": bool, "Mapping[str, Any]": dict}
 _Z = 1.959964
 Result = dict[str, Any]
 Progress = Callable[[str, Result], None]
@@ -58,6 +61,9 @@ class Config:
     """Of a million tokens read and written, by the name of the model; for others, those of the settings."""
 
 
+_Table = TypeVar("_Table", Budget, Gates, Config)
+
+
 def read_config(path: Path) -> Config:
     """Read CONFIG.toml; the file of questions is looked for beside it. Raises RepairError."""
     try:
@@ -65,12 +71,12 @@ def read_config(path: Path) -> Config:
         unknown = set(said) - {one.name for one in fields(Config)}
         if unknown:
             raise RepairError(f"{path}: unknown: {', '.join(sorted(unknown))}")
-        budget, gates = Budget(**said.pop("budget", {})), Gates(**said.pop("gates", {}))
+        budget, gates = _checked(Budget(**said.pop("budget", {}))), _checked(Gates(**said.pop("gates", {})))
         cases = path.parent / said.pop("cases")
         usual = settings.MODEL_INPUT_PRICE.read(), settings.MODEL_OUTPUT_PRICE.read()
         named = {str(model): (float(read), float(written)) for model, (read, written) in said.pop("prices", {}).items()}
         prices = named | {"": usual} if any(usual) else named
-        config = Config(cases=cases, budget=budget, gates=gates, prices=prices, **said)
+        config = _checked(Config(cases=cases, budget=budget, gates=gates, prices=prices, **said))
     except (KeyError, TypeError, ValueError) as error:
         raise error if isinstance(error, RepairError) else RepairError(f"{path}: {error}") from error
     if config.budget.evaluations < 1 or config.minibatch < 1:
@@ -81,16 +87,33 @@ def read_config(path: Path) -> Config:
     return config
 
 
+def _checked(made: _Table) -> _Table:
+    """Return a table whose values have the types of its fields. Raises ValueError."""
+    for one in fields(made):
+        value, wanted = getattr(made, one.name), _TYPES.get(str(one.type))
+        if wanted and (not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool)):
+            raise ValueError(f"{one.name} = {value!r} is no {one.type}")
+    return made
+
+
 def optimize(config: Config, directory: Path, *, progress: Progress = lambda kind, loop: None) -> Result:
     """Search, test and return the result; it is written to `repair.json` in the directory.
 
     A run that was stopped goes on. A finished run is not repeated: the test split is seen once. Raises RepairError
-    when the directory holds the run of another configuration or of other questions.
+    when the directory holds the run of another configuration or of other questions, or another process runs there.
     """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # outcomes and texts hold contents
+    try:
+        with filelock.FileLock(directory / "run.lock", timeout=0):
+            return _optimize(config, directory, progress)
+    except filelock.Timeout:
+        raise RepairError(f"another process runs in {directory}") from None
+
+
+def _optimize(config: Config, directory: Path, progress: Progress) -> Result:
     from memtrace_otel.repair.adapter import reflecting_model
 
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # outcomes and texts hold contents
-    _claim(config, directory)
+    claim = _claim(config, directory)
     if (directory / RESULT).exists():
         return read_result(directory)
     name = config.model or settings.MODEL.read()
@@ -103,6 +126,8 @@ def optimize(config: Config, directory: Path, *, progress: Progress = lambda kin
     subject = load_subject(config.subject, config.options)
     judge = cast("Judge", load_object(config.judge)) if config.judge else is_right
     parts = split(read_cases(config.cases))
+    write_private(directory / CONFIG, claim)
+    spent = Spent()
     result: Result = {
         "subject": config.subject,
         "created": time.time_ns(),
@@ -113,40 +138,48 @@ def optimize(config: Config, directory: Path, *, progress: Progress = lambda kin
     for number, kind in enumerate(("attribution", "ablation")[: 1 + config.ablation]):
         home = directory / kind
         home.mkdir(exist_ok=True)
+        home.chmod(0o700)  # gepa writes files that everybody can read
         runner = Runner(subject, judge, home / "outcomes.jsonl", config.prices)
         loop = _Loop(config, runner, result["used"], parts, home, reflect, not number)
         result[kind] = loop.search(partial(progress, kind))
         if not number and result[kind]["offered"]:
             result["test"] = _test(runner, result["used"], result[kind], parts["test"])
             result[kind]["offered"] = result["test"]["only_a"] <= result["test"]["only_b"]
+        spent += runner.spent
     if config.ablation:
         _compare(result["attribution"], result["ablation"])
+    result["spent"] = asdict(spent)
     write_private(directory / RESULT, json.dumps(result, ensure_ascii=False, indent=1))
     return result
 
 
-def _claim(config: Config, directory: Path) -> None:
-    """Note the configuration and a digest of the questions; of an earlier run, both must be the same."""
+def _claim(config: Config, directory: Path) -> str:
+    """Return the configuration and a digest of the questions as JSON; of an earlier run, both must be the same."""
     path = directory / CONFIG
-    said = asdict(config) | {"cases": sha256(config.cases.read_bytes()).hexdigest()}
-    wanted = json.loads(json.dumps(said, default=str))
-    if not path.exists():
-        write_private(path, json.dumps(wanted, ensure_ascii=False, indent=1))
-        return
     try:
-        earlier = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise RepairError(f"{path} is damaged: {error}") from error
-    if other := [name for name, value in wanted.items() if earlier.get(name) != value]:
-        raise RepairError(f"{directory} holds a run with another {', '.join(other)}; give another directory")
+        digest = sha256(config.cases.read_bytes()).hexdigest()
+    except OSError as error:
+        raise RepairError(f"the questions cannot be read: {error}") from error
+    text = json.dumps(asdict(config) | {"cases": digest}, ensure_ascii=False, indent=1, default=str)
+    if path.exists():
+        try:
+            earlier = dict(json.loads(path.read_text("utf-8")))
+        except (TypeError, ValueError) as error:
+            raise RepairError(f"{path} is damaged: {error}") from error
+        if other := [name for name, value in json.loads(text).items() if earlier.get(name) != value]:
+            raise RepairError(f"{directory} holds a run with another {', '.join(other)}; give another directory")
+    return text
 
 
 def read_result(directory: Path) -> Result:
     """Return the result of a finished run. Raises RepairError."""
     try:
-        return json.loads((directory / RESULT).read_text("utf-8"))
-    except (OSError, ValueError):
+        result = dict(json.loads((directory / RESULT).read_text("utf-8")))
+    except (OSError, TypeError, ValueError):
         raise RepairError(f"{directory} holds no finished run") from None
+    if missing := {"attribution", "cases", "gates", "spent", "subject", "used"} - set(result):
+        raise RepairError(f"{directory / RESULT} lacks {', '.join(sorted(missing))}")
+    return result
 
 
 class _Loop:
@@ -203,6 +236,7 @@ class _Loop:
             track_best_outputs=False,
             seed=self._config.seed,
         )
+        (self._home / "gepa" / "candidate_tree.html").unlink(missing_ok=True)  # loads a script from the network
         if adapter.problem:
             raise RepairError(adapter.problem)
         loop = self._so_far(found.total_metric_calls)

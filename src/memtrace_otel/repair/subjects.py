@@ -67,18 +67,33 @@ def load_object(reference: str) -> Any:
 def load_subject(reference: str, options: Mapping[str, Any]) -> Subject:
     """Return the subject that the function or class `package.module:name` makes from the options."""
     make = cast("Callable[..., Subject]", load_object(reference))
-    subject = make(**options)
-    if not subject.components():
+    try:
+        subject = make(**options)
+        components: Mapping[str, Any] = dict(subject.components())
+    except Exception as error:
+        raise (
+            error if isinstance(error, RepairError) else RepairError(f"{reference}: {type(error).__name__}: {error}")
+        ) from error
+    if not components:
         raise RepairError(f"{reference} has no components")
+    known = {component_text(one) for one in Component}
+    if unknown := set(components) - known:
+        raise RepairError(f"{reference}: unknown components {sorted(unknown)}; known are {', '.join(sorted(known))}")
+    if other := [name for name, text in components.items() if not isinstance(text, str)]:
+        raise RepairError(f"{reference}: {', '.join(other)} is no text")
     return subject
 
 
 def read_cases(path: Path) -> list[Case]:
     """Read questions from a file of JSON lines: id, conversation, messages, question, expected."""
     cases: list[Case] = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             said = json.loads(line)
+            if said["question"] is None or said["expected"] is None:
+                raise ValueError("question or expected is null")
+            if any(not isinstance(one.get(name), str) for one in said["messages"] for name in ("role", "content")):
+                raise ValueError("each message needs the texts role and content")
             texts = {name: str(said[name]) for name in ("question", "expected")}
             messages = tuple({k: str(v) for k, v in message.items()} for message in said["messages"])
             cases.append(Case(str(said.get("id", number)), str(said["conversation"]), messages, **texts))

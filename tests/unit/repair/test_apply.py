@@ -37,6 +37,15 @@ def test_an_application_is_taken_back(tmp_path: Path, before: str | None, now: s
     assert applied(tmp_path) == []
 
 
+@pytest.mark.parametrize("content", [b'{"port": 80, "answering prompt": "old"}', b"PROMPT = 1", b"[1]", b"\xff"])
+def test_a_file_with_anything_else_is_not_replaced(tmp_path: Path, content: bytes) -> None:
+    (file := tmp_path / "settings.json").write_bytes(content)
+    with pytest.raises(RepairError, match=r"settings\.json"):
+        apply(tmp_path, TEXTS, str(file))
+    assert file.read_bytes() == content
+    assert applied(tmp_path) == []
+
+
 def test_a_file_that_was_changed_since_is_not_reverted(tmp_path: Path) -> None:
     file = tmp_path / "prompts.json"
     apply(tmp_path, TEXTS, str(file))

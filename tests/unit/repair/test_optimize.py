@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import filelock
 import httpx
 import openai
 import pytest
@@ -28,7 +29,7 @@ from memtrace_otel.repair.gates import Gates
 from memtrace_otel.repair.optimize import Result, difference, optimize, read_config
 from memtrace_otel.repair.page import write_page
 from memtrace_otel.repair.running import Outcome, Runner, Spent, is_right
-from memtrace_otel.repair.subjects import Case, RepairError, split
+from memtrace_otel.repair.subjects import Case, RepairError, read_cases, split
 from memtrace_otel.repair.systems import Mem0, Rag
 from memtrace_otel.semconv import FailureType
 from memtrace_otel.serve.metrics import Metrics
@@ -136,6 +137,10 @@ def test_a_defect_is_found_repaired_and_tested_on_unseen_conversations(
     result = loop(*DEFECTS["extraction leaves out quantities"])
     found = result["attribution"]
     assert found["offered"]
+    run = tmp_path / "run"
+    assert [oct((run / name).stat().st_mode & 0o77) for name in ("attribution", "repair.json")] == ["0o0", "0o0"]
+    assert not list(run.rglob("candidate_tree.html"))
+    assert result["spent"]["calls"] > found["spent"]["calls"]  # with the test questions
     assert [one["component"] for one in found["tried"]] == ["extraction prompt"]
     assert found["candidates"][0]["by_type"] == {"extraction": 6}
     assert (result["test"]["a"], result["test"]["b"], result["test"]["only_a"]) == (2, 8, 0)
@@ -154,6 +159,7 @@ def test_a_defect_is_found_repaired_and_tested_on_unseen_conversations(
     assert "<script" not in page
     prompts.write_text("{}")
     said = done("apply", tmp_path / "run", "--to", prompts, code=1)  # no word of the user
+    assert "+List the facts of the message" in said
     assert ("Aborted" in said, "test, unseen conversations: 2 -> 8 of 8" in said) == (True, True)
     assert prompts.read_text() == "{}"
     done("apply", tmp_path / "run", "--to", prompts, "--yes")
@@ -227,6 +233,7 @@ def test_the_custom_instructions_of_a_real_mem0_are_repaired(loop: Loop) -> None
         ),
         ("k is too small", "json", lambda text, new: json.dumps({"k": "many", "threshold": 0.1})),
         ("k is too small", "json", lambda text, new: "Use a larger k."),
+        ("k is too small", "json", lambda text, new: json.dumps({"k": 0, "threshold": 0.1})),
     ],
 )
 def test_a_poisoned_reflection_is_rejected_by_the_gate_that_is_named(
@@ -421,6 +428,50 @@ def test_no_call_is_made_of_a_model_without_a_price(loop: Loop) -> None:
         loop(*DEFECTS["answers are vague"], budget={"cost": 1}, prices={"m": [1, 4]})
 
 
+class Odd(Failing):
+    """A subject with components that cannot be repaired."""
+
+    def __init__(self, names: Sequence[str], text: Any = "x") -> None:
+        self.components = lambda: dict.fromkeys(names, text)
+
+
+ODD = f"{__name__}:Odd"
+
+
+@pytest.mark.parametrize(
+    ("subject", "options", "message"),
+    [
+        (NOTES, {"width": 1}, "unexpected keyword argument 'width'"),
+        (ODD, {"names": ["extraction prmpt"]}, "unknown components .'extraction prmpt'.; known"),
+        (ODD, {"names": ["retrieval"], "text": 5}, "retrieval is no text"),
+        (ODD, {"names": 5}, "TypeError"),
+        (ODD, {"names": []}, "no components"),
+    ],
+)
+def test_a_subject_that_cannot_be_used_claims_no_directory(
+    loop: Loop, tmp_path: Path, subject: str, options: Mapping[str, Any], message: str
+) -> None:
+    with pytest.raises(RepairError, match=message):
+        loop(subject, options, ("names",))
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    "change", [{"expected": None}, {"question": None}, {"messages": [{"role": "user"}]}, {"messages": [1]}]
+)
+def test_a_question_that_cannot_be_asked_is_named_by_its_line(tmp_path: Path, change: Mapping[str, Any]) -> None:
+    lines = [asdict(TRAINED), asdict(TRAINED) | change]
+    (path := tmp_path / "cases.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(RepairError, match="line 2: "):
+        read_cases(path)
+
+
+def test_a_directory_has_one_process(loop: Loop, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with filelock.FileLock(tmp_path / "run" / "run.lock"), pytest.raises(RepairError, match="another process"):
+        loop(*DEFECTS["answers are vague"])
+
+
 @pytest.mark.parametrize("changed", ["options", "judge", "cases"])
 def test_a_run_of_another_configuration_is_refused(tmp_path: Path, loop: Loop, changed: str) -> None:
     subject, options, kinds = DEFECTS["answers are vague"]
@@ -460,6 +511,10 @@ def test_no_conversation_is_in_two_parts() -> None:
         ("subject = 'x:y'\ncases = 'c'\n[budget]\nevaluations = 0", "at least 1"),
         ("subject = 'x:y'\ncases = 'c'\n[budget]\ncost = 2", "MEMTRACE_MODEL_INPUT_PRICE"),
         ("subject =", "Invalid value"),
+        ("subject = 1\ncases = 'c'", "subject = 1 is no str"),
+        ("subject = 'x:y'\ncases = 'c'\n[budget]\nevaluations = '96'", "evaluations = '96' is no int"),
+        ("subject = 'x:y'\ncases = 'c'\n[gates]\ncost = '3'", "cost = '3' is no float"),
+        ("subject = 'x:y'\ncases = 'c'\nmodel = 'm'", "questions cannot be read"),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, message: str) -> None:
