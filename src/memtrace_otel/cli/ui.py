@@ -138,6 +138,7 @@ def agreement(database: Path, as_json: bool) -> None:
         names = one_line(f"{pair.first}, {pair.second}")
         click.echo(f"{names}: {pair.agreed} of {pair.answers} labels equal, Cohen's kappa {_number(pair.kappa)}")
     click.echo(f"verdicts accepted by at least one annotator: {found.accepted} of {found.compared}")
+    click.echo(f"by blind reviews alone: {found.blind_accepted} of {found.blind_compared}")
     for rule, person, count in found.confusion:
         click.echo(f"verdict {rule}, person {person}: {count}")
 

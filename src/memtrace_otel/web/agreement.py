@@ -24,13 +24,16 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """`alpha` is Krippendorff's (nominal), None when undefined. `confusion` counts (rules, person) labels. `accepted`
-    of `compared` answers with a verdict have an annotator who gave the failure type of the verdict."""
+    of `compared` answers with a verdict have an annotator who gave the failure type of the verdict; `blind_*` count the
+    blind reviews alone."""
 
     pairs: tuple[Pair, ...]
     alpha: float | None
     confusion: tuple[tuple[str, str, int], ...]
     compared: int
     accepted: int
+    blind_compared: int
+    blind_accepted: int
 
 
 def agreement(reviews: Iterable[Review]) -> Agreement:
@@ -39,10 +42,13 @@ def agreement(reviews: Iterable[Review]) -> Agreement:
     done = [review for review in reviews if review.status == Status.DONE]
     labels: defaultdict[str, dict[str, str]] = defaultdict(dict)
     accepted: defaultdict[str, bool] = defaultdict(bool)
+    blind: defaultdict[str, bool] = defaultdict(bool)
     for review in done:
         labels[review.annotator][review.answer] = review.label
         if review.seen_type:
             accepted[review.answer] |= review.label == review.seen_type
+        if review.seen_type and review.blind:
+            blind[review.answer] |= review.label == review.seen_type
     confusion = Counter((review.seen_type, review.label) for review in done if review.seen_type)
     return Agreement(
         pairs=tuple(_pair(one, other, labels[one], labels[other]) for one, other in combinations(sorted(labels), 2)),
@@ -50,6 +56,8 @@ def agreement(reviews: Iterable[Review]) -> Agreement:
         confusion=tuple((rule, person, count) for (rule, person), count in sorted(confusion.items())),
         compared=len(accepted),
         accepted=sum(accepted.values()),
+        blind_compared=len(blind),
+        blind_accepted=sum(blind.values()),
     )
 
 

@@ -68,7 +68,10 @@ class Ask:
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         """Return a number within bounds; raises ValueError for text that is none."""
-        return min(most, max(least, int(self.get(name) or default)))
+        given = self.get(name) or str(default)
+        if not given.isdecimal():
+            raise ValueError(f"{name} must be a whole number")
+        return min(most, max(least, int(given)))
 
 
 class Pages:

@@ -150,7 +150,7 @@ class Memory:
         """Return the versions of a record, oldest first."""
         graph, found, before = self._graph, list[Version](), ""
         for version in graph.history(ref, self._scope):
-            content = printable(graph.content(version))[:_TEXT]
+            content = printable(graph.content(version))
             readers = graph.readers(version)
             found.append(
                 Version(
@@ -175,7 +175,7 @@ class Memory:
         before = graph.content(change.before) if change.before else ""
         after = "" if graph.is_tombstone(change.after) else graph.content(change.after)
         by = self._event(change.operation.origin) if change.operation else None
-        words = _words(printable(before)[:_TEXT], printable(after)[:_TEXT])
+        words = _words(printable(before), printable(after))
         return Changed(str(change.kind), change.ref, words, day_and_clock(graph.time_of(change.after)), by)
 
     def _messages(self, version: VersionKey) -> list[Event]:
@@ -205,4 +205,25 @@ class Memory:
 
 
 def _words(before: str, after: str) -> Paragraph:
-    return changes(before, after) if before else (Run(after),) if after else ()
+    """Return the difference of two texts by words, each run cut in its middle."""
+    runs = _differ(before, after) if before else (Run(after),)
+    return tuple(replace(run, text=_cut(run.text)) for run in runs if run.text)
+
+
+def _differ(before: str, after: str) -> Paragraph:
+    """Compare what lies between the common first and last words: long texts are compared only there."""
+    old, new = before.split(), after.split()
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    middle = changes(" ".join(old[head : len(old) - tail]), " ".join(new[head : len(new) - tail]))
+    return (Run(" ".join(new[:head])), *middle, Run(" ".join(new[len(new) - tail :])))
+
+
+def _common(old: list[str], new: list[str]) -> int:
+    """Return how many words at the start are equal."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(old), len(new)))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT // 2]} … {text[-_TEXT // 2 :]}"

@@ -103,6 +103,7 @@ class Reviewing:
 
     def __init__(self, store: PageStore) -> None:
         self._store = store
+        self._served: set[tuple[str, str]] = set()  # (annotator, answer) whose verdict a page showed
 
     def next_item(self, annotator: str, after: str = "", *, doubted: bool = False) -> str:
         """Return the next answer that the annotator has not reviewed, behind `after` in the queue; '' at the end.
@@ -121,6 +122,8 @@ class Reviewing:
         if case is None:
             return None
         shown = assisted or final or own is not None
+        if shown and own is None:
+            self._served.add((annotator, answer))
         others = [one for one in self._store.reviews(answer) if one.status == Status.DONE] if final else []
         path = tuple(case.path())
         doubt = next(iter(self._store.proposals(answer)), None)
@@ -134,14 +137,14 @@ class Reviewing:
         started = int(given["started"]) if given.get("started", "").isdecimal() else time.time()
         seconds = (own.seconds if own and own.status == Status.DRAFT else 0.0) + max(0.0, time.time() - started)
         is_choice = given.get("action") == "choose" and not final
-        was_hidden = given.get("shown") != "yes"
+        was_hidden = given.get("shown") != "yes" and (annotator, answer) not in self._served
         review = Review(
             answer=answer,
             annotator=annotator,
             label=given.get("label", ""),
             operation=given.get("operation", ""),
             second_label=given.get("second_label", ""),
-            second_operation=given.get("second_operation", ""),
+            second_operation=given.get("second_operation", "") if given.get("second_label") else "",
             evidence=tuple(value for name, value in pairs if name == "evidence"),
             confidence=int(given.get("confidence", "2") or 2),
             corrected=given.get("corrected", "")[:_TEXT],

@@ -29,8 +29,8 @@ _HEADERS = {
 }
 _OPEN = ("/login", "/static/")
 """Paths that need no token. The path of the scope is compared: that of `request.url` begins with the host header."""
-BODY_BYTES = 1 << 18
-"""Most bytes of a form."""
+BODY_BYTES = 1 << 19
+"""Most bytes of a form: two full texts in Chinese, nine bytes a character."""
 
 
 class AnnotatorsError(ValueError):

@@ -39,6 +39,13 @@ FROM verdict AS v
 """
 
 
+def _time(text: str) -> int:
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise ValueError("a time must be a date (2026-01-31) or an RFC 3339 time") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Which failures a page shows; '' restricts nothing. Times are ns since the epoch, `sure` is the least confidence
@@ -73,11 +80,13 @@ class Filter:
             (f"v.{name} = ?", value) for name, value in (named | {"operation": self.cause}).items() if value
         ]
         if self.since:
-            found.append(("v.answered >= ?", parse_time(self.since)))
+            found.append(("v.answered >= ?", _time(self.since)))
         if self.until:  # a date without a time is the whole day
-            found.append(("v.answered < ?", parse_time(self.until) + (_DAY if len(self.until) <= _DATE else 0)))
+            found.append(("v.answered < ?", _time(self.until) + (_DAY if len(self.until) <= _DATE else 0)))
         if self.sure:
-            found.append(("v.confidence >= ?", float(self.sure) / 100))
+            if not self.sure.isdecimal():
+                raise ValueError("the least confidence must be a whole number of percent")
+            found.append(("v.confidence >= ?", int(self.sure) / 100))
         conditions = [_NEWEST, *(condition for condition, _ in found)]
         values: list[Any] = [value for _, value in found]
         if self.reviewed:

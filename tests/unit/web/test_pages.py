@@ -91,6 +91,27 @@ def test_a_search_goes_by_form_and_its_text_into_no_address(client: TestClient) 
     assert client.post("/failures", data={"text": "%"}).text.count('href="/failure/') == 0
 
 
+@pytest.mark.parametrize("view", ["", "cause"])
+def test_every_choice_after_a_search_keeps_the_text(client: TestClient, view: str) -> None:
+    page = client.post("/failures", data={"text": "a", "view": view}).text
+    addresses = re.findall(r'formaction="([^"]+)"', page)
+    assert addresses
+    assert len(re.findall(r'href="/failures\?', page)) == 0
+    for address in addresses:
+        assert 'name="text" value="a"' in client.post(html.unescape(address), data={"text": "a"}).text
+
+
+def test_a_change_at_the_end_of_a_long_record_is_shown(tmp_path: Path) -> None:
+    story = Story(scope="00000000000000aa")
+    long = "The flat has many rooms. " * 200
+    for town in ("Lisbon", "Oslo"):
+        story.say(f"{long} {town}", [f"{long} {town}"], "m1")
+    with filled(tmp_path / "run.db", story.spans) as store:
+        client = TestClient(Pages(store, {}).app(), HOST)
+        page = client.get("/memory/00000000000000aa").text
+    assert "<del>Lisbon</del> <ins>Oslo</ins>" in page
+
+
 def test_a_long_list_is_paged(tmp_path: Path) -> None:
     with filled(tmp_path / "run.db", told()) as store:
         shown = [store.shown(store.found(Filter()), page, rows=3) for page in (1, 2, 3, 4)]
@@ -163,9 +184,19 @@ def test_what_is_not_there_is_404(client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 404
 
 
-@pytest.mark.parametrize("query", ["since=never", "sure=much", "page=one"])
-def test_a_wrong_filter_is_400_and_says_so(client: TestClient, query: str) -> None:
-    assert client.get(f"/failures?{query}").status_code == 400
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("since=never", "a time must be a date"),
+        ("until=24h", "a time must be a date"),
+        ("sure=much", "the least confidence must be a whole number"),
+        ("page=one", "page must be a whole number"),
+    ],
+)
+def test_a_wrong_filter_is_400_and_says_so(client: TestClient, query: str, reason: str) -> None:
+    reply = client.get(f"/failures?{query}")
+    assert reply.status_code == 400
+    assert reason in reply.text
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,17 @@ def test_a_review_is_blind_when_its_label_was_chosen_before(
     assert (made.label, made.blind, made.seen_type, made.annotator) == (last, blind, "deletion", "ada")
 
 
+@pytest.mark.parametrize("seen", ["assisted", "final"])
+def test_a_review_is_not_blind_after_a_page_showed_the_verdict(store: PageStore, seen: str) -> None:
+    ada, answer = person(store, "ada"), judged(store)
+    if seen == "final":
+        ada.get(f"/review/{answer}?status=final")
+    else:
+        ada.get(f"/review/{answer}", headers={"cookie": "memtrace_annotator=ada; memtrace_mode=assisted"})
+    ada.post(f"/review/{answer}", data={"label": "deletion", "action": "save", "shown": "no"})
+    assert [one.blind for one in store.reviews()] == [False]
+
+
 def test_undo_gives_the_last_review_back(store: PageStore) -> None:
     ada, answer = person(store, "ada"), judged(store)
     ada.post(f"/review/{answer}", data={"label": "healthy", "action": "save"})
@@ -150,12 +161,13 @@ def test_an_answer_counts_as_accepted_when_one_annotator_agrees() -> None:
     origin = f"{1:032x}-{1:016x}"
     found = agreement(
         [
-            review(origin, "ada", "update", seen_type="update"),
+            review(origin, "ada", "update", seen_type="update", blind=False),
             review(origin, "bob", "deletion", seen_type="update"),
             review(origin, "eve", "deletion", seen_type="update", status=Status.FINAL),
         ]
     )
     assert (found.compared, found.accepted) == (1, 1)
+    assert (found.blind_compared, found.blind_accepted) == (1, 0)
     assert found.confusion == (("update", "deletion", 1), ("update", "update", 1))
     assert [(pair.answers, pair.agreed) for pair in found.pairs] == [(1, 0)]
 

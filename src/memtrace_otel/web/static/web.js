@@ -7,7 +7,12 @@ for (const form of document.querySelectorAll("form[data-submit]")) {
       slider.parentElement.querySelector("b").textContent = slider.value;
     });
   }
-  form.addEventListener("change", () => form.requestSubmit());
+  form.addEventListener("change", (event) => {
+    sessionStorage.setItem("focus", event.target.name);
+    form.requestSubmit();
+  });
+  form.elements.namedItem(sessionStorage.getItem("focus") ?? "")?.focus();
+  sessionStorage.removeItem("focus");
 }
 
 const review = document.getElementById("review");
@@ -41,8 +46,8 @@ if (review) {
   const second = (label) => {
     review.elements.second_label.value = label;
     review.elements.second_operation.value = operations.find((one) => one.checked).value;
-    document.getElementById("second").textContent = label;
   };
+  review.elements.second_label.addEventListener("change", (event) => second(event.target.value));
   const tick = () => {
     const box = operations.find((one) => one.checked).closest("li").querySelector("input[type=checkbox]");
     if (box) box.checked = !box.checked;
