@@ -117,17 +117,12 @@ def _english(text: str) -> float:
 def _remembers(new: str, used: str, case: Case) -> bool:
     """Return whether a text names the answer or quotes the question of a case, and the text in use does not."""
     question = words(case.question)
-    quotes = [question[i : i + _QUOTED_WORDS] for i in range(max(1, len(question) - _QUOTED_WORDS + 1))]
+    phrases = [question[i : i + _QUOTED_WORDS] for i in range(len(question) - _QUOTED_WORDS + 1)]
     is_polar = expectation(case.question, case.expected).form is AnswerForm.POLAR  # every prompt may say yes and no
-    answer = [words(case.expected)] if terms(case.expected) and not is_polar else []
-    held, before = words(new), words(used)
-    wanted = [*answer, *(quote for quote in quotes if len(quote) == _QUOTED_WORDS)]
-    return any(_holds(held, phrase) and not _holds(before, phrase) for phrase in wanted)
-
-
-def _holds(text: Sequence[str], phrase: Sequence[str]) -> bool:
-    count = len(phrase)
-    return any(list(text[i : i + count]) == list(phrase) for i in range(len(text) - count + 1))
+    if terms(case.expected) and not is_polar:
+        phrases.append(words(case.expected))
+    held, before = (f" {' '.join(words(text))} " for text in (new, used))
+    return any(f" {' '.join(phrase)} " in held and f" {' '.join(phrase)} " not in before for phrase in phrases)
 
 
 def tokens_per_run(outcomes: Iterable[Outcome]) -> float:

@@ -259,14 +259,14 @@ class _Loop:
         accepted = [one for one in self._adapter.tried if not one.gate]
         texts = [self._used, *({**one.parent, one.component: one.text} for one in accepted)]
         candidates: list[Result] = []
-        for number, one in enumerate(texts):
-            outcomes = self._runner.known(one, self._validation)
+        for number, (text, by) in enumerate(zip(texts, [None, *accepted], strict=True)):
+            outcomes = self._runner.known(text, self._validation)
             candidates.append(
                 {
                     "number": number,
-                    "parent": texts.index(accepted[number - 1].parent) if number else None,
-                    "changed": [accepted[number - 1].component] if number else [],
-                    "texts": one,
+                    "parent": texts.index(by.parent) if by else None,
+                    "changed": [by.component] if by else [],
+                    "texts": text,
                     "right": sum(outcome.right for outcome in outcomes),
                     "count": len(outcomes),
                     "by_type": dict(Counter(outcome.failure_type for outcome in outcomes if not outcome.right)),

@@ -13,7 +13,7 @@ from memtrace_otel.bench.score import share, wilson
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Failure, Verdict
 from memtrace_otel.model.printable import one_line
-from memtrace_otel.pipeline.diagnose import diagnose
+from memtrace_otel.pipeline.diagnose import Diagnosis, diagnose
 from memtrace_otel.repair.components import Component, Information, component_of, information_of
 from memtrace_otel.report.times import day_and_clock
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType
@@ -45,54 +45,50 @@ class Pointed:
         return (failure.judge_span or failure.answer_span).start
 
 
-def plan_of_store(
-    store: SqliteStore, since: int = 0, *, progress: Callable[[int, int], None] = lambda done, total: None
-) -> Plan:
+Progress = Callable[[int, int], None]
+
+
+def plan_of_store(store: SqliteStore, since: int = 0, *, progress: Progress = lambda done, total: None) -> Plan:
     """Attribute the failures of a database and return their plan; nothing is written.
 
     With `since` (ns), the period from then to now is compared with the equally long period before.
     """
     now = time.time_ns()
-    begin = max(0, 2 * since - now) if since else 0
-    found = [
-        Pointed.of(verdict, diagnosis.graph)
-        for diagnosis in diagnose(store, store, since=begin, progress=progress)
-        for verdict in diagnosis.verdicts
-    ]
+    begin = _before(since, now) if since else 0
     judged = [span.start for span in store.evaluations(begin) if span.instrumentation_scope != ATTRIBUTION_SCOPE]
-    return make_plan(found, judged, since=since, now=now)
+    return make_plan(_pointed(diagnose(store, store, since=begin, progress=progress)), judged, since=since, now=now)
 
 
-def plan_of_source(
-    source: TraceSource, since: int, *, progress: Callable[[int, int], None] = lambda done, total: None
-) -> Plan:
+def plan_of_source(source: TraceSource, since: int, *, progress: Progress = lambda done, total: None) -> Plan:
     """Attribute the failures that a tracing backend shows since then (ns) and return their plan.
 
     A backend does not tell how many answers were judged: the plan has counts of failures and no trend.
     """
-    found = [
-        Pointed.of(verdict, diagnosis.graph)
-        for diagnosis in diagnose(source, MemoryLog(), since=since, progress=progress)
-        for verdict in diagnosis.verdicts
-    ]
-    plan = make_plan(found, since=since, now=time.time_ns())
-    unknown = {"count": None, "share": None, "low": 0.0, "high": 1.0}
-    return plan | {"answers": plan["answers"] | unknown, "trend": None}
+    found = _pointed(diagnose(source, MemoryLog(), since=since, progress=progress))
+    return make_plan(found, since=since, now=time.time_ns())
 
 
-def make_plan(found: Iterable[Pointed], judged: Sequence[int] = (), *, since: int = 0, now: int = 0) -> Plan:
-    """Return the plan of a period as a JSON object; `judged` are the times (ns) of all evaluations."""
+def _pointed(diagnoses: Iterable[Diagnosis]) -> list[Pointed]:
+    return [Pointed.of(verdict, diagnosis.graph) for diagnosis in diagnoses for verdict in diagnosis.verdicts]
+
+
+def _before(since: int, now: int) -> int:
+    return max(0, 2 * since - now)
+
+
+def make_plan(found: Iterable[Pointed], judged: Sequence[int] | None = None, *, since: int = 0, now: int = 0) -> Plan:
+    """Return the plan of a period as a JSON object; `judged` are the times (ns) of all evaluations, if known."""
     every = sorted(found, key=lambda one: one.time)
     current = [one for one in every if one.time >= since]
-    count = sum(time >= since for time in judged)
+    answers = _ratio(len(current), sum(time >= since for time in judged or ()))
     types = Counter(str(one.verdict.failure_type) for one in current)
     return {
         "period": {"since": since, "until": now},
-        "answers": _ratio(len(current), count),
+        "answers": answers | ({"count": None, "share": None, "low": 0.0, "high": 1.0} if judged is None else {}),
         "by_type": {type: _ratio(types[type], len(current)) for type in map(str, FailureType) if types[type]},
         "components": _components(current),
         "patterns": _patterns(current),
-        "trend": _trend(every, judged, since, now) if since else None,
+        "trend": _trend(every, judged, since, now) if since and judged is not None else None,
     }
 
 
@@ -149,19 +145,21 @@ def _examples(found: Sequence[Pointed]) -> list[dict[str, str]]:
 
 def _trend(found: Sequence[Pointed], judged: Sequence[int], since: int, now: int) -> dict[str, Any]:
     """Compare the period with the equally long one before; a change counts when the two intervals are apart."""
-    begin = max(0, 2 * since - now)
-    before = [one for one in found if begin <= one.time < since]
-    count = sum(begin <= time < since for time in judged)
-    after = [one for one in found if one.time >= since]
-    total = sum(time >= since for time in judged)
+    begin = _before(since, now)
+    count, total = sum(begin <= time < since for time in judged), sum(time >= since for time in judged)
+    before = Counter(str(one.verdict.failure_type) for one in found if begin <= one.time < since)
+    after = Counter(str(one.verdict.failure_type) for one in found if one.time >= since)
     return {
-        "before": _ratio(len(before), count),
-        "change": _change((len(before), count), (len(after), total)),
+        "before": _ratio(before.total(), count),
+        "change": _change((before.total(), count), (after.total(), total)),
         "by_type": {
-            type: {"before": old, "now": new, "change": _change((old, count), (new, total))}
+            type: {
+                "before": before[type],
+                "now": after[type],
+                "change": _change((before[type], count), (after[type], total)),
+            }
             for type in map(str, FailureType)
-            if (old := sum(one.verdict.failure_type == type for one in before))
-            + (new := sum(one.verdict.failure_type == type for one in after))
+            if before[type] + after[type]
         },
     }
 

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import entry_points
@@ -84,12 +84,7 @@ class Spent:
     seconds: float = 0.0
 
     def __add__(self, other: Spent) -> Spent:
-        return Spent(
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            round(self.seconds + other.seconds, 3),
-        )
+        return Spent(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

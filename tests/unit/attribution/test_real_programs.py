@@ -90,15 +90,6 @@ def test_the_record_of_another_user_is_a_failure_of_the_search(mixed: bool) -> N
     assert ("another user" in verdict.reason) == mixed
 
 
-def test_the_only_hit_belongs_to_another_user() -> None:
-    program = Program()
-    program.tell("My flat is in Lisbon.", "The flat is in Lisbon")
-    theirs = program.tell("My flat is in Oslo.", "The flat is in Oslo", scope=BOB)
-    verdict = program.ask("Where is my flat?", "Your flat is in Oslo.", *theirs, expected="Lisbon")
-    assert verdict.failure_type == FailureType.RETRIEVAL
-    assert "another user" in verdict.reason
-
-
 @pytest.mark.parametrize("expected", ["Lisbon", None], ids=["expected", "only judged"])
 def test_an_answer_from_the_record_of_another_user_is_a_failure_of_the_search(expected: str | None) -> None:
     program = Program()

@@ -52,13 +52,8 @@ def _is_of_other_metadata(evidence: Evidence, hit: Hit) -> bool:
 
 
 def _is_of_several(evidence: Evidence, hit: Hit) -> bool:
-    """Return whether the record of the hit and another one belong to two scopes: both read by one search, or the other
-    one holds the expected answer in the memory of the asking owner."""
+    """Return whether one search that read the record of the hit also read records of another scope."""
     lineage = evidence.lineage
-    own = lineage.scope(evidence.answer_span) or lineage.scope(hit.reader)
-    held = any(lineage.scope(version.span) == own != "" for life in evidence.lives for version in life.surviving)
-    if held and _is_of_another(evidence, hit):
-        return True
     for search in evidence.results.searches:
         writers = (lineage.span(version.origin) for _, version in lineage.reads(search))
         scopes = {lineage.scope(writer) for writer in writers if writer is not None} - {""}
