@@ -175,7 +175,7 @@ def _tell_replays(found: list[Found]) -> None:
         outcomes = Counter(str(replay.outcome) for replay in replays)
         calls, tokens = sum(replay.calls for replay in replays), sum(replay.tokens for replay in replays)
         told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-        click.echo(f"run again: {told}; {calls} calls, {tokens} tokens", err=True)
+        click.echo(f"run again: {told}; {calls} chat calls, {tokens} tokens", err=True)
     for reason, count in Counter(r.reason for r in replays if r.outcome == ReplayOutcome.NOT_REPLAYABLE).items():
         click.echo(f"not replayable, {count}: {reason}", err=True)
 

@@ -99,11 +99,11 @@ def card(verdict: Verdict, graph: EvolutionGraph, follower: Follower, number: in
 
 
 def _replay(verdict: Verdict) -> str:
-    """Say what running again showed: `verified: the answer is right with ...; 3 calls, 840 tokens`."""
+    """Say what running again showed: `verified: the answer is right with ...; 3 chat calls, 840 tokens`."""
     replay = verdict.replay
     if replay is None:
         return ""
-    return f"{one_line(replay.outcome)}: {one_line(replay.reason)}; {replay.calls} calls, {replay.tokens} tokens"
+    return f"{one_line(replay.outcome)}: {one_line(replay.reason)}; {replay.calls} chat calls, {replay.tokens} tokens"
 
 
 def _judgement(failure: Failure) -> str:

@@ -119,6 +119,7 @@ class _VerdictTable:
             lines += [("verdict", _verdict(row)), ("operation", _operation(row)), ("reason", row.reason)]
             lines += [("next step", row.advice)] if row.advice else []
             lines += [("else", row.others)] if row.others else []
+            lines += [("again", row.replayed)] if row.replayed else []
             lines += [("planted", text) for text in self._planted(index)]
             yield Padding(_labelled(lines), (0, 0, 1, 3))
 
@@ -137,7 +138,8 @@ def _verdict(row: VerdictSummary) -> Text:
 
 
 def _reason(row: VerdictSummary) -> str:
-    return f"{row.reason} {row.advice} {f'Else: {row.others}.' if row.others else ''}".strip()
+    added = (f"Else: {row.others}." if row.others else "", f"Run again: {row.replayed}" if row.replayed else "")
+    return " ".join(filter(None, (row.reason, row.advice, *added)))
 
 
 def _percent(row: VerdictSummary) -> str:

@@ -34,6 +34,8 @@ class VerdictSummary:
     replay: str = ""
     others: str = ""
     """Other failure types that may explain the answer, with their confidence."""
+    replayed: str = ""
+    """Why the replay has this outcome, and the new answer."""
 
 
 def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictSummary:
@@ -55,7 +57,15 @@ def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictS
         advice=one_line(verdict.advice),
         replay=one_line(verdict.replay.outcome.replace("_", " ")) if verdict.replay else "",
         others=", ".join(f"{one_line(str(a.failure_type))} {a.confidence:.0%}" for a in verdict.alternatives),
+        replayed=_replayed(verdict),
     )
+
+
+def _replayed(verdict: Verdict) -> str:
+    replay = verdict.replay
+    if replay is None:
+        return ""
+    return one_line(f'{replay.reason}: "{replay.answer}"' if replay.answer else replay.reason)
 
 
 def process_of(span: OperationSpan | None) -> str:

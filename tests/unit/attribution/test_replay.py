@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import cast
 
 import openai
 import pytest
@@ -18,6 +19,7 @@ from memtrace_otel.annotate import identity
 from memtrace_otel.annotate.attributes import verdict_attributes
 from memtrace_otel.attribution import attribute, find_failures, read_verdict, verdict_document, verdict_json
 from memtrace_otel.attribution.endpoint import Endpoint
+from memtrace_otel.attribution.entailment import Reader
 from memtrace_otel.attribution.replay import Replayer, Search, Verifier, Write, load_replayer
 from memtrace_otel.attribution.replay.prompt import Prompt
 from memtrace_otel.cli import main
@@ -230,9 +232,11 @@ def test_a_replayer_builds_the_memory_with_the_corrected_step(server: ModelStub)
 
 def test_a_later_fault_stays_in_the_memory_built_again(server: ModelStub) -> None:
     server.script = [reads] * 9
-    replay = verifier(server, Notes())(*case(told(fact="Has work", left="Likes tea"), EXTRACTION)).replay
-    assert replay
-    assert (replay.outcome, "built again" in replay.reason) == ("refuted", True)
+    graph, blamed = case(told(fact="Has work", left="Likes tea"), EXTRACTION)
+    found = verifier(server, Notes())(graph, replace(blamed, complete=True))
+    assert found.replay
+    assert (found.replay.outcome, "built again" in found.replay.reason) == ("refuted", True)
+    assert not found.complete
 
 
 def test_the_replayer_of_the_documentation_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,11 +282,21 @@ def test_a_dry_run_calls_nothing_and_a_run_shows_what_changed(
     assert "1 of 1 failing answers can run again: 1 to 4 chat calls" in dry.output
     assert server.prompts == []
     server.script = [reads] * 9
-    assert "run again: 1 verified" in run.invoke(main, ["attribute", "--all", "--verify"]).output
+    told_after = run.invoke(main, ["attribute", "--all", "--verify"]).output
+    assert "run again: 1 verified" in told_after
+    assert re.search(r"again +the answer is right with .*You work as", " ".join(told_after.split()))
     shown = run.invoke(main, ["graph", "replay", f"{4:032x}"]).output
     assert re.search(rf"- memory +Works in town\n\+ memory +{STORED}\nnow +You work as a lawyer.\nverified", shown)
     kept = run.invoke(main, ["attribute", "--all", "--json"]).stdout
     assert json.loads(kept)["replay"]["outcome"] == "verified"
+
+
+def test_a_local_reader_makes_no_call() -> None:
+    def most(name: str) -> int:
+        reader = cast("Reader", SimpleNamespace(name=name))
+        return Verifier(Endpoint(), reader=reader).cost(*case(told(**SPOILED), OVERWRITTEN)).most_calls
+
+    assert most("remote") == 2 * most("nli:local")
 
 
 @pytest.mark.parametrize("method", ["rules", "rules+model", "agent", "rules+agent"])

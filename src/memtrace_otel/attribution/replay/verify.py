@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from memtrace_otel.attribution.apply_rules import MAX_ALTERNATIVES
-from memtrace_otel.attribution.endpoint import Endpoint
+from memtrace_otel.attribution.endpoint import LOCAL, Endpoint
 from memtrace_otel.attribution.entailment import Answer, Reader, Text
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm, Need, answered, same_answer
@@ -100,9 +100,10 @@ class Verifier:
             return Cost(problem=str(error))
         causes = 1 + min(len(verdict.alternatives), MAX_ALTERNATIVES)
         has_scratch = case.replayer is not None
-        most = (_LEAST_CALLS + 1 + causes * (_CALLS_PER_CAUSE + has_scratch)) * (2 if self._reader else 1)
+        asks_reader = self._reader is not None and not self._reader.name.startswith(LOCAL)
+        most = (_LEAST_CALLS + 1 + causes * (_CALLS_PER_CAUSE + has_scratch)) * (1 + asks_reader)
         size = sum(len(message["content"]) for message in case.prompt.messages) // _CHARACTERS_PER_TOKEN
-        texts = causes * len(case.writes()) if has_scratch else 0
+        texts = causes * len(case.writes()) if has_scratch and not case.notebook else 0  # lines of a text need none
         return Cost(_LEAST_CALLS, most, most * (size + 1), texts)
 
     def _verified(self, case: _Case, verdict: Verdict) -> Verdict:
@@ -118,7 +119,7 @@ class Verifier:
                     if replay.outcome == VERIFIED:
                         reason = f"{replay.reason}; {verdict.failure_type} was refuted"
                         return replace(other, replay=replace(replay, reason=reason))
-        return replace(verdict, replay=first)
+        return replace(verdict, replay=first, complete=verdict.complete and first.outcome != REFUTED)
 
 
 class _Case:
