@@ -174,8 +174,9 @@ class GraphData(_Graph):
 
         With a scope, only versions written in that scope, or of unknown origin and read there.
         """
-        held = [key for key in self.versions(ref) if not self.has_failed(key)]
-        return [key for key in held if not scope or self.scope_of_version(key) == scope]
+        if ref not in self._histories:
+            self._histories[ref] = [key for key in self.versions(ref) if not self.has_failed(key)]
+        return [key for key in self._histories[ref] if not scope or self.scope_of_version(key) == scope]
 
     def scope_of_version(self, version: VersionKey) -> str:
         """Return the scope that a version was written in. For a root: the scope of its readers. Where the writing
@@ -253,6 +254,10 @@ class GraphData(_Graph):
             if isinstance(key, VersionKey):
                 versions[key.ref].append(key)
         return versions
+
+    @cached_property
+    def _histories(self) -> dict[str, list[VersionKey]]:
+        return {}
 
     def _is_within(self, origin: str, outer: str) -> bool:
         span = self.operation(origin)

@@ -29,7 +29,7 @@ from memtrace_otel.sources import SourceError
 from memtrace_otel.web.case import load_case
 from memtrace_otel.web.chart import chart
 from memtrace_otel.web.exchange import failures_csv, failures_jsonl
-from memtrace_otel.web.health import HealthBoard, measure
+from memtrace_otel.web.health import HealthBoard
 from memtrace_otel.web.memory import Memories
 from memtrace_otel.web.reviewing import ReviewError, Reviewing
 from memtrace_otel.web.security import BODY_BYTES, COOKIE, Guard, annotator_of, cookie_value
@@ -253,8 +253,11 @@ class Pages:
 
     def health(self, ask: Ask) -> Response:
         """The measures of `memtrace-otel health` for one memory, those above their thresholds first."""
-        own = measure(self._store, ask.path["scope"], read_thresholds())
-        return self._page("health.html.j2", ask, scope=own.scope, findings=own.findings, partial=own.partial)
+        scope = ask.path["scope"]
+        own = self._health.memory(scope, read_thresholds())
+        if own is not None and own.problem:
+            return self._page("problem.html.j2", ask, 503, problem=own.problem)
+        return self._page("health.html.j2", ask, scope=scope, own=own)
 
     # --- review --------------------------------------------------------------------------------------------------
     def review(self, ask: Ask) -> Response:

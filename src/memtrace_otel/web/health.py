@@ -1,4 +1,4 @@
-"""The health of all memories, measured in a thread of its own: a page never waits for a large database."""
+"""The health of memories, measured in threads beside the pages: a page never waits for a large memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from threading import Lock, Thread
 
 from memtrace_otel.graph import load_scope
 from memtrace_otel.health import Finding, examine
+from memtrace_otel.model.printable import one_line
 from memtrace_otel.semconv import Incomplete
 from memtrace_otel.sources import SourceError
 from memtrace_otel.web.store import PageStore
@@ -17,6 +18,9 @@ MOST_SPANS = 20_000
 """Spans of a memory that a page measures."""
 _PATIENCE = 0.1
 """Seconds that a page waits for the measures: a small database is measured by then."""
+_DAY = 24 * 3600 * 10**9
+_State = tuple[int, int, int]
+"""Spans of a memory, start of the last span (ns), day of the measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class Measured:
     scope: str
     findings: tuple[Finding, ...]
     partial: bool
+    problem: str = ""
+    """Why the memory could not be measured."""
 
     @property
     def raised(self) -> list[Finding]:
@@ -43,31 +49,48 @@ def measure(store: PageStore, scope: str, thresholds: Mapping[str, float]) -> Me
 
 
 class HealthBoard:
-    """The measures of every memory. A memory is measured again when its database has new spans."""
+    """The measures of every memory. A memory is measured again when the memory has new spans, and every day."""
 
     def __init__(self, store: PageStore) -> None:
         self._store = store
-        self._found: dict[str, tuple[tuple[int, int], Measured]] = {}
+        self._found: dict[str, tuple[_State, Measured]] = {}
         self._lock = Lock()
-        self._thread: Thread | None = None
+        self._threads: dict[str, Thread] = {}
 
     def memories(self, thresholds: Mapping[str, float]) -> tuple[list[Measured], int]:
         """Return the memories measured so far, the worst first, and the number of all memories."""
-        scopes = {one["scope"]: (one["spans"], one["last"]) for one in self._store.memories()}
-        with self._lock:
-            left = [scope for scope, state in scopes.items() if self._found.get(scope, ((),))[0] != state]
-            if left and (self._thread is None or not self._thread.is_alive()):
-                given = {scope: scopes[scope] for scope in left}
-                self._thread = Thread(target=self._measure, args=(given, thresholds), name="health", daemon=True)
-                self._thread.start()
-        if left and self._thread is not None:
-            self._thread.join(_PATIENCE)
+        scopes = self._states()
+        self._update("memories", scopes, thresholds)
         found = [measured for scope, (_, measured) in list(self._found.items()) if scope in scopes]
         return sorted(found, key=lambda one: (-len(one.raised), one.scope)), len(scopes)
 
-    def _measure(self, scopes: Mapping[str, tuple[int, int]], thresholds: Mapping[str, float]) -> None:
+    def memory(self, scope: str, thresholds: Mapping[str, float]) -> Measured | None:
+        """Return the last measures of one memory, None when there are none yet."""
+        states = self._states()
+        if scope not in states:
+            return Measured(scope, (), partial=False)
+        self._update("memory", {scope: states[scope]}, thresholds)
+        return self._found[scope][1] if scope in self._found else None
+
+    def _states(self) -> dict[str, _State]:
+        today = time.time_ns() // _DAY
+        return {one["scope"]: (one["spans"], one["last"], today) for one in self._store.memories()}
+
+    def _update(self, name: str, scopes: Mapping[str, _State], thresholds: Mapping[str, float]) -> None:
+        """Start to measure the memories that changed, and wait a moment. There is one thread of each name."""
+        with self._lock:
+            left = {scope: state for scope, state in scopes.items() if self._found.get(scope, ((),))[0] != state}
+            thread = self._threads.get(name)
+            if left and (thread is None or not thread.is_alive()):
+                thread = Thread(target=self._measure, args=(left, thresholds), name=f"health {name}", daemon=True)
+                self._threads[name] = thread
+                thread.start()
+        if left and thread is not None:
+            thread.join(_PATIENCE)
+
+    def _measure(self, scopes: Mapping[str, _State], thresholds: Mapping[str, float]) -> None:
         for scope, state in scopes.items():
             try:
                 self._found[scope] = state, measure(self._store, scope, thresholds)
-            except SourceError:  # the page of this memory says the reason
-                self._found[scope] = state, Measured(scope, (), partial=True)
+            except SourceError as error:  # the next page tries again
+                self._found[scope] = (0, 0, 0), Measured(scope, (), partial=True, problem=one_line(str(error), 300))

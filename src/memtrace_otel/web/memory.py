@@ -18,7 +18,7 @@ from memtrace_otel.web.store import PageStore
 
 _TEXT = 2000
 _MOST_READERS = 100
-_GRAPHS = 8
+_GRAPHS = 16
 _WHOLE_SPANS = 500
 _MOST_TRACES = 500
 _COMPARED = frozenset({Role.CANDIDATE, Role.HISTORY, Role.HIT, Role.PREVIOUS, Role.PROMPT})

@@ -5,22 +5,28 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from functools import wraps
+from pathlib import Path
 from sqlite3 import Connection, Row
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from memtrace_otel.model import OperationSpan, Review, Status, StoredVerdict, is_origin, parse_time, read_review
 from memtrace_otel.semconv import WRITING_ACTIONS, OpKind
 from memtrace_otel.sources import SqliteStore
-from memtrace_otel.sources.database import transaction
+from memtrace_otel.sources.database import pragma, transaction
 from memtrace_otel.sources.schema import OUTPUT
 
 PAGE_ROWS = 50
 BARS = 48
 """Bars of the chart of counts over time."""
 _MOST_CAUSES = 100
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_KEPT = 32
+"""Results of queries that are kept at once."""
 _HEALTHY_SHARE = 4
 """The queue has one healthy answer for so many answers with a verdict."""
 _LEAST_HEALTHY = 5
@@ -124,8 +130,23 @@ class QueueItem:
     doubted: bool = False
 
 
+def _kept(query: Callable[Concatenate[PageStore, _P], _R]) -> Callable[Concatenate[PageStore, _P], _R]:
+    """Keep the results of a query of whole tables until the file changes. Callers leave a result as it is."""
+
+    @wraps(query)
+    def read(store: PageStore, *given: _P.args, **named: _P.kwargs) -> _R:
+        return store.kept((query.__name__, *given, *named.items()), lambda: query(store, *given, **named))
+
+    return read
+
+
 class PageStore(SqliteStore):
     """A database file with the queries of the pages."""
+
+    def __init__(self, connection: Connection, path: Path) -> None:
+        super().__init__(connection, path)
+        self._results: dict[tuple[Any, ...], Any] = {}
+        self._state = (0, 0)
 
     # --- failures ------------------------------------------------------------------------------------------------
     def failures(self, chosen: Filter, most: int = -1) -> list[dict[str, Any]]:
@@ -133,16 +154,20 @@ class PageStore(SqliteStore):
         where, values = chosen.where()
         return self._rows(f"{_SHOWN} WHERE {where} ORDER BY v.answered DESC, v.answer LIMIT ?", (*values, most))
 
+    @_kept
     def causes(self, chosen: Filter) -> list[dict[str, Any]]:
         """Return the decisive operations with the number of answers that they made fail, most first."""
         where, values = chosen.where()
         query = f"""
-            SELECT v.operation, v.failure_type, {_TEXTS.format("operation.name")} AS name, count(*) AS count,
-                max(v.answered) AS last, {_TEXTS.format("reason")} AS reason
-            FROM verdict AS v WHERE {where} AND v.operation <> ''
-            GROUP BY v.operation, v.failure_type ORDER BY count DESC, last DESC LIMIT {_MOST_CAUSES}"""
+            SELECT v.operation, v.failure_type, {_TEXTS.format("operation.name")} AS name, count, last,
+                {_TEXTS.format("reason")} AS reason
+            FROM verdict AS v JOIN (SELECT v.rowid AS newest, count(*) AS count, max(v.answered) AS last
+                FROM verdict AS v WHERE {where} AND v.operation <> ''
+                GROUP BY v.operation, v.failure_type ORDER BY count DESC, last DESC LIMIT {_MOST_CAUSES})
+            ON v.rowid = newest ORDER BY count DESC, last DESC"""
         return self._rows(query, values)
 
+    @_kept
     def found(self, chosen: Filter) -> Found:
         """Return the failures that the filter leaves, whatever their type: a page reads every document once."""
         where, values = replace(chosen, type="").where()
@@ -159,6 +184,7 @@ class PageStore(SqliteStore):
         where = f"v.rowid IN ({', '.join('?' * len(some))})"
         return self._rows(f"{_SHOWN} WHERE {where} ORDER BY v.answered DESC, v.answer", some)
 
+    @_kept
     def choices(self) -> dict[str, list[str]]:
         """Return the values of system, service and scope that verdicts have."""
         query = "SELECT DISTINCT {0} AS name FROM verdict WHERE {0} <> '' ORDER BY 1 LIMIT 500"
@@ -176,6 +202,7 @@ class PageStore(SqliteStore):
             WHERE answer = ? AND method IS NOT 'human' ORDER BY rowid DESC LIMIT 1"""
         return next((StoredVerdict(**row) for row in self._rows(query, (answer,))), None)
 
+    @_kept
     def memories(self) -> list[dict[str, Any]]:
         """Return scope, number of spans, first and last start (ns) of every memory scope: all in one index."""
         query = """SELECT scope, count(*) AS spans, min(start) AS first, max(start) AS last
@@ -205,6 +232,7 @@ class PageStore(SqliteStore):
         return self._rows("SELECT coalesce(max(id), 0) AS id FROM span", ())[0]["id"]
 
     # --- reviews -------------------------------------------------------------------------------------------------
+    @_kept
     def queue(self) -> list[QueueItem]:
         """Return the answers to review: those with a verdict or a doubted expected answer, and a sample of the others.
 
@@ -281,6 +309,16 @@ class PageStore(SqliteStore):
         return [read_review(row["document"]) for row in self._rows(query, given)]
 
     # --- inside --------------------------------------------------------------------------------------------------
+    def kept(self, key: tuple[Any, ...], query: Callable[[], _R]) -> _R:
+        """Return the result of a query, the kept one while neither this connection nor another changes the file."""
+        with self._decoded() as connection:
+            state = (pragma(connection, "data_version"), connection.total_changes)
+            if state != self._state or len(self._results) >= _KEPT:
+                self._state, self._results = state, {}
+            if key not in self._results:
+                self._results[key] = query()
+            return self._results[key]
+
     def _rows(self, query: str, values: Sequence[Any] | Mapping[str, Any]) -> list[dict[str, Any]]:
         with self._decoded() as connection, closing(connection.cursor()) as cursor:
             cursor.row_factory = Row

@@ -82,6 +82,16 @@ def test_counts_causes_and_bars_add_up(store: PageStore) -> None:
         assert len(store.failures(Filter(cause=cause["operation"], type=cause["failure_type"]))) == cause["count"]
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["this process", "another process"])
+def test_kept_results_follow_every_change_of_the_file(tmp_path: Path, own: bool) -> None:
+    with filled(tmp_path / "run.db", told()) as store, PageStore.open(tmp_path / "run.db") as other:
+        queue, found = len(store.queue()), store.found(Filter())
+        assert store.found(Filter()) is found
+        (store if own else other).withdraw_verdicts([store.verdicts()[0].attribution_id])
+        assert len(store.found(Filter()).rows) == len(found.rows) - 1
+        assert len(store.queue()) == queue  # now a healthy answer
+
+
 def test_a_search_goes_by_form_and_its_text_into_no_address(client: TestClient) -> None:
     question = re.search(r'class="question">([^<]+)<', client.get("/failures").text)
     assert question
@@ -152,7 +162,11 @@ def test_a_memory_shows_its_records_at_a_moment_and_what_changed(store: PageStor
 def test_a_memory_shows_the_measures_of_its_health(store: PageStore, client: TestClient) -> None:
     graph = load_scope(store, "0000000000000000")
     found = [one for one in examine(graph, 0, time.time_ns(), read_thresholds()) if one.scope == "0000000000000000"]
-    page = client.get("/memory/0000000000000000/health").text
+    page = "being measured"
+    for _ in range(100):  # a page does not wait for the measures
+        if "being measured" not in page:
+            break
+        page = client.get("/memory/0000000000000000/health").text
     assert found
     assert all(f"<b>{one.measure}</b> {one.count} of {one.total}" in page for one in found)
 
