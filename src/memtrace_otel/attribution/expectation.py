@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from memtrace_otel.attribution.competing import competes
 from memtrace_otel.attribution.date_words import in_english
-from memtrace_otel.attribution.dates import Period, periods
+from memtrace_otel.attribution.dates import Period, periods, without_periods
 from memtrace_otel.attribution.text import (
     Lexicon,
     abstains,
@@ -42,6 +42,7 @@ _POLITE = re.compile(
 _ASKS_VALUE = re.compile(r"^\W*(?:wh\w+|how)\b", re.IGNORECASE)
 _HEAD_END = re.compile(r"[.!;(\n]|\s[—–]\s")
 _MONTH = 31  # days
+_CALENDAR = terms("Monday Tuesday Wednesday Thursday Friday Saturday Sunday day week weekend month year date")
 _YES_NO_TERMS = terms("yes yeah yep true no nope false")
 
 
@@ -115,10 +116,17 @@ def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> t
         return AnswerForm.POLAR, (Need(expected, rest or asked, denies=denies),)
     times = tuple(periods(expected))
     if times and (_ASKS_TIME.search(question) or len(terms(in_english(expected))) <= 3 * len(times)):
-        return AnswerForm.TIME, (Need(expected, terms(expected), times),)
+        return AnswerForm.TIME, (Need(expected, terms(expected), times), *_beside_times(expected, asked))
     needs = tuple(Need(item, terms(item) - asked, asked=asked) for item in items(expected))
     needs = tuple(need for need in needs if need.terms)
     return AnswerForm.TERMS, needs or (Need(expected, terms(expected), asked=asked),)
+
+
+def _beside_times(expected: str, asked: frozenset[str]) -> tuple[Need, ...]:
+    """Return the piece that a dated answer tells beside its dates: a time of day, a place."""
+    beside = " ".join(without_periods(expected).split()).strip(" ,.")
+    rest = terms(beside) - asked - _CALENDAR
+    return (Need(beside, rest, asked=asked),) if rest else ()
 
 
 def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None, *, undated: bool = True) -> bool:
@@ -154,7 +162,7 @@ def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool
     if need.periods:
         return any(wanted.same(stated) for wanted in need.periods for stated in periods(given))
     if need.terms == numbers(need.text):  # a bare number is answered by that number and no other
-        return numbers(given) - need.asked == need.terms
+        return numbers(without_periods(given)) - need.asked == need.terms
     return carries(given, need, lexicon)
 
 
@@ -166,23 +174,35 @@ def same_answer(given: str, wish: Expectation) -> bool:
     if wish.form is AnswerForm.MISSING:
         return False
     if wish.form is AnswerForm.ABSTAIN:
-        return bool(given.strip()) and (abstains(given) or _denies_premise(concluded(given), wish))
+        return bool(given.strip()) and (
+            abstains(given) or (not wish.expected and _denies_premise(concluded(given), wish))
+        )
     if abstains(given):
         return False
     given = concluded(given)
     if wish.form is AnswerForm.POLAR:
         return _same_polarity(given, wish)
     given = _without_opening(given, wish)
-    if wish.form is AnswerForm.TIME and _same_times(periods(given), wish.needs[0].periods):
-        return True
     if negated(given) != negated(wish.expected):
         return False
+    if wish.form is AnswerForm.TIME and _same_times(periods(given), wish.needs[0].periods):
+        beside = without_periods(given)
+        others = numbers(beside) - numbers(wish.expected) - numbers(wish.question)
+        return not any(":" in other for other in others) and all(need.terms <= terms(beside) for need in wish.needs[1:])
     whole = terms(wish.expected)
     wanted = whole - wish.question_terms or whole  # of "tea or coffee?" every word stands in the question
     if not wanted <= terms(given):
         return False
     extended = len(wish.needs) > 1 and len(items(given)) > len(wish.needs)  # a longer list holds the list expected
     return extended or _begins_with(given, wish) or not competes(given, wish.question, wish.expected)
+
+
+def added_items(given: str, wish: Expectation) -> list[frozenset[str]]:
+    """Return the words of each item by which a given list is longer than the list expected."""
+    if len(wish.needs) < 2 or wish.form is not AnswerForm.TERMS:
+        return []
+    given, expected = _without_opening(concluded(given), wish), terms(wish.expected)
+    return [terms(item) - wish.question_terms for item in items(given) if not terms(item) & expected]
 
 
 def _without_opening(given: str, wish: Expectation) -> str:

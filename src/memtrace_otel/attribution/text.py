@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
+from memtrace_otel.attribution.clock import on_24_hours
 from memtrace_otel.attribution.vocabulary import (
     ABSTAINS,
     CONCLUDES,
@@ -31,11 +32,11 @@ from memtrace_otel.attribution.vocabulary import (
     YES_NO,
 )
 
-_WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?", re.UNICODE)
+_WORD = re.compile(r"(?:(?<![^\s(])-)?\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?", re.UNICODE)
 _SCRIPT_WITHIN = 200  # characters
 _MOST_DIGITS = 15  # of a number before a number word; Python refuses to read 4300 digits
 _SYMBOLS = str.maketrans(SYMBOLS)
-_CLOCK = re.compile(r"\b(1[0-2]|0?[1-9])(?::([0-5]\d))? ?([ap])\.?m\b")
+_MINUS = re.compile(r"(?:\bminus |零下|−)(?=\d)")
 _SPACED_GROUPS = re.compile(r"(?<![\d.,:])[1-9]\d{0,2}(?:[ '’]\d{3})+(?![\d:])")
 _GROUPS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:\.\d{3})+)")
 _DECIMAL = re.compile(r"(\d+|[1-9]\d{0,2}(?:,\d{3})+(?=\.)|[1-9]\d{0,2}(?:\.\d{3})+(?=,))[.,](\d+)")
@@ -48,20 +49,18 @@ def words(text: str) -> list[str]:
     """Return the normalised words of the text in order; numbers as digits, unspaced scripts as character pairs."""
     result: list[str] = []
     text = unicodedata.normalize("NFKC", text).casefold().translate(_SYMBOLS)
-    text = _SPACED_GROUPS.sub(lambda number: re.sub(r"\D", "", number[0]), _CLOCK.sub(_on_24_hours, text))
+    text = _SPACED_GROUPS.sub(lambda number: re.sub(r"\D", "", number[0]), on_24_hours(_MINUS.sub(" -", text)))
     for match in _WORD.finditer(text):
         word = match[0].replace("’", "'").removesuffix("'s").removesuffix("n't")
         if _UNSPACED.search(word):
             result.extend(word[i : i + 2] for i in range(max(len(word) - 1, 1)))
         elif word:
-            result.append(_number(word) if word[0].isdigit() else UNITS.get(word, word))
+            result.append(_number(word) if _is_number(word) else UNITS.get(word, word))
     return _spelled_numbers(result)
 
 
-def _on_24_hours(clock: re.Match[str]) -> str:
-    """Return "6:40 pm" as "18:40"."""
-    hour = int(clock[1]) % 12 + 12 * (clock[3] == "p")
-    return f"{hour}:{clock[2] or '00'}"
+def _is_number(word: str) -> bool:
+    return word.removeprefix("-")[:1].isdigit()
 
 
 def _number(digits: str) -> str:
@@ -69,6 +68,8 @@ def _number(digits: str) -> str:
 
     Three digits after a single separator are a group, except after a zero.
     """
+    if digits[0] == "-":
+        return f"-{_number(digits[1:])}"
     if _GROUPS.fullmatch(digits):
         return re.sub(r"[.,]", "", digits)
     if decimal := _DECIMAL.fullmatch(digits):
@@ -100,7 +101,7 @@ def _spelled_numbers(given: list[str]) -> list[str]:
 
 def stem(word: str) -> str:
     """Cut English inflection and the commonest derivations ("importance"); short words and numbers stay."""
-    if len(word) < 4 or not word.isascii() or word[0].isdigit():
+    if len(word) < 4 or not word.isascii() or _is_number(word):
         return word
     for ending, put in INFLECTIONS:
         if word.endswith(ending) and not word.endswith("ss") and len(word) - len(ending) >= 3:
@@ -122,7 +123,7 @@ def terms(text: str) -> frozenset[str]:
 @lru_cache(maxsize=1 << 15)
 def numbers(text: str) -> frozenset[str]:
     """Return the numbers named in the text, as digits."""
-    return frozenset(word for word in words(text) if word[0].isdigit())
+    return frozenset(word for word in words(text) if _is_number(word))
 
 
 def script(text: str) -> str:
