@@ -155,7 +155,7 @@ def test_a_window_shows_a_part_of_a_record() -> None:
             [read(OTHER, Role.CANDIDATE, 0.08), read(RECORD, Role.CANDIDATE, 0.05)],
             *({RETRIEVAL_THRESHOLD: 0.1, GEN_AI_RETRIEVAL_TOP_K: 1}, "below 0.05 and raise k to 2 or more (now 1)"),
         ),
-        pytest.param([read(OTHER)], {}, "Raise k above 1"),
+        pytest.param([read(OTHER)], {}, "is not the one hit of the search; k is not recorded. Raise k above 1"),
         pytest.param([], {}, "Check the filters and the index"),
         pytest.param([read(OTHER), read(OTHER)], {GEN_AI_RETRIEVAL_TOP_K: 2}, "Store each text once, or raise k"),
     ],

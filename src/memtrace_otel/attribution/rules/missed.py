@@ -149,7 +149,9 @@ def _not_found(evidence: Evidence, record: Version) -> Miss:
         advice = f"{_once(evidence)} k (now {limit:g}), or rerank more candidates."
         return Miss(search, f"{how} with k = {limit:g}", advice)
     if limit is None and hits:  # most searches return as many records as they may
-        return Miss(search, how, f"Raise k above {hits}, or record k and the candidates of the search.")
+        return Miss(
+            search, f"{how}; k is not recorded", f"Raise k above {hits}, or record k and the candidates of the search."
+        )
     return Miss(search, how, "Check the filters and the index of the search: it returned fewer records than it may.")
 
 
