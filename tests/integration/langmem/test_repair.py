@@ -40,6 +40,6 @@ def test_a_defect_of_the_instructions_is_blamed_and_better_instructions_repair_t
         outcome = runner.run(used, case)
         assert (outcome.right, outcome.component) == (False, "extraction prompt"), outcome
         assert "quantities" in outcome.feedback["next step"]
-        assert (outcome.spent.calls, outcome.spent.tokens) == (3, 6)  # LangChain asks for raw responses
+        assert (outcome.spent.calls, outcome.spent.tokens) == (11, 14)  # 3 chat calls as raw responses, 8 embeddings
         repaired = runner.run({**used, outcome.component: f"{used[outcome.component]} Keep quantities."}, case)
         assert repaired.right, repaired
