@@ -91,22 +91,20 @@ def look_in_option(command: Callable[P, R]) -> Callable[P, R]:
 
 def since_option(command: Callable[P, R]) -> Callable[P, R]:
     """`--since AGO`, as ns since the epoch; None when the option is not given."""
-    return click.option(
-        "--since",
-        callback=_since,
-        metavar="AGO",
-        help="Failures found since: 90m, 24h (default), 7d, or a time such as 2026-11-24T08:00:00Z.",
-    )(command)
+    return _since_option("Failures found since: 90m, 24h (default), 7d, or a time such as 2026-11-24T08:00:00Z.")(
+        command
+    )
 
 
 def period_option(command: Callable[P, R]) -> Callable[P, R]:
     """`--since AGO`; without the option the command reads the whole database, and the value is None."""
-    return click.option(
-        "--since",
-        callback=_since,
-        metavar="AGO",
-        help="Operations since: 90m, 24h, 7d, or a time such as 2026-11-24T08:00:00Z. Default: the whole database.",
+    return _since_option(
+        "Operations since: 90m, 24h, 7d, or a time such as 2026-11-24T08:00:00Z. Default: the whole database."
     )(command)
+
+
+def _since_option(text: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    return click.option("--since", callback=_since, metavar="AGO", help=text)
 
 
 def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
