@@ -21,6 +21,7 @@ FLAGS = (
     "--disable-sync",
     "--no-first-run",
     "--hide-scrollbars",
+    "--allow-pre-commit-input",  # else input before the first paint of a page is dropped
 )
 _SECONDS = 90
 Pixel = tuple[int, int, int]

@@ -97,7 +97,7 @@ class Tab:
         self._call("Page.enable")
 
     def _middle(self, element: str) -> tuple[float, float]:
-        self.wait(element)
+        self.wait(f"document.readyState === 'complete' && {element}")  # the layout moves while the page loads
         x, y = self.evaluate(
             f"(e => {{ e.scrollIntoView({{block: 'nearest'}}); const box = e.getBoundingClientRect();"
             f" return [box.x + box.width / 2, box.y + box.height / 2] }})({element})"
