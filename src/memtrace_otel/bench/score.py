@@ -183,9 +183,15 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "calibration_error": calibration_error(failing),
         "coverage": coverage(failing),
         "seconds": round(mean(outcome.seconds for outcome in outcomes), 4) if outcomes else None,
-        "asked": share(bool(o.said and o.said.get("model")) for o in failing),
+        "asked": share(_is_asked(o) for o in failing),
+        "not_asked": share(o.type_right for o in failing if not _is_asked(o)),
         "tokens": median([o.said["tokens"] for o in failing if o.said and o.said.get("tokens")] or [0]),
     }
+
+
+def _is_asked(outcome: Outcome) -> bool:
+    """Return whether a model was asked about the case."""
+    return bool(outcome.said and outcome.said.get("model"))
 
 
 def macro_f1(pairs: Sequence[tuple[str, str]]) -> float | None:

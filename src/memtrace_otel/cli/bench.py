@@ -222,6 +222,7 @@ _FIGURES: Mapping[str, str] = {
     "coverage": "coverage at 90 % precision",
     "seconds": "seconds per case",
     "asked": "cases with a model asked",
+    "not_asked": "type, cases without a model asked",
     "tokens": "tokens per case asked, median",
 }
 

@@ -50,7 +50,7 @@ def test_figures_count_what_they_name() -> None:
     counts = {name: (f["hits"], f["count"]) for name, f in found.items() if isinstance(f, dict)}
     assert counts == {
         "type": (3, 5), "eta": (2, 3), "operation_1": (1, 3), "operation_2": (2, 3), "joint": (1, 3), "right": (2, 5),
-        "asked": (0, 5),
+        "asked": (0, 5), "not_asked": (3, 5),
         "outside_precision": (1, 1), "outside_recall": (1, 2), "accused_healthy": (1, 2), "accused_right": (1, 2),
         "abstained": (1, 5),
     }  # fmt: skip
