@@ -68,6 +68,15 @@ class Program:
         span = self._span(OpKind.INGEST, inputs=(message,), outputs=(state,))
         return Variable(state.ref, Role.HIT, span.origin, text)
 
+    def renew(self, record: Variable, text: str, fact: str) -> Variable:
+        """Tell a message, and update a record with what the message is said to tell. Return the record as a hit."""
+        self._trace += 1
+        message = Variable(f"message:{self._trace}", Role.MESSAGE, content=text)
+        made = Variable(record.ref, content=fact, action=Action.UPDATE)
+        previous = Variable(record.ref, Role.PREVIOUS, record.origin)
+        span = self._span(OpKind.UPDATE, scope=ANN, inputs=(message, previous), outputs=(made,))
+        return Variable(record.ref, Role.HIT, span.origin, fact)
+
     def delete(self, record: Variable, scope: str = ANN) -> OperationSpan:
         """Delete a record."""
         self._trace += 1

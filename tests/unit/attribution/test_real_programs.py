@@ -33,6 +33,16 @@ def test_a_correction_in_other_words_acquits_the_expected_answer(
     assert verdict.failure_type in ({FailureType.RESPONSE} if found else {FailureType.RETRIEVAL, FailureType.UPDATE})
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["told later", "never told"])
+def test_an_update_that_a_later_message_told_may_mean_an_outdated_expected_answer(told: bool) -> None:
+    program = Program()
+    [old] = program.tell("I live in Lisbon.", "Lives in Lisbon")
+    new = program.renew(old, "I have moved to Porto for good." if told else "I like the sea.", "Lives in Porto")
+    verdict = program.ask("Where do I live?", "Porto", new, expected="Lisbon")
+    assert verdict.failure_type == FailureType.UPDATE
+    assert ("may be outdated" in verdict.reason, verdict.confidence < 0.7) == (told, told)
+
+
 def test_an_answer_that_nobody_told_is_wrongly_expected() -> None:
     program = Program()
     hits = program.tell("I live in Lisbon.", "Lives in Lisbon")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.rules.finding import (
+    POSSIBLE,
     WEAK,
     Finding,
     excerpt,
@@ -15,6 +16,7 @@ from memtrace_otel.attribution.rules.finding import (
     wanted,
 )
 from memtrace_otel.attribution.rules.stale import stale_record
+from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import OperationSpan, Step, ref_kind
 from memtrace_otel.semconv import FailureType, OpKind, RefKind
 
@@ -43,6 +45,9 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
         reason += f": {excerpt(loss.before.content, life)}; an update replaced it by {by}"
     step = Step("overwritten", loss.after.ref, loss.after.origin, loss.after.content)
     strength = strength_of(life) if life.need and not unknown else WEAK
+    if newer := _told_later(evidence, life, loss.after):
+        reason += f", which {quoted(newer.message.content)} told: the expected answer may be outdated"
+        strength = min(strength, POSSIBLE)
     return Finding(
         failure_type=FailureType.UPDATE,
         operation=loss.after.span,
@@ -52,6 +57,15 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
         advice=f"Let the update keep {leaves_out(life)} of the text that it replaces.",
         steps=path(life, step, record=loss.before),
     )
+
+
+def _told_later(evidence: Evidence, life: Life, after: Version) -> Source | None:
+    """Return the message, told after the expected answer, that the update stored and the given answer repeats."""
+    if not evidence.gives(after.content, after.day):
+        return None
+    last = max((source.message.span.start for source in life.sources), default=after.span.start)
+    later = (s for s in evidence.messages if last < s.message.span.start <= after.span.start)
+    return next((s for s in later if evidence.gives(s.message.content, s.message.day)), None)
 
 
 def _perhaps_overwritten(life: Life, before: Version, after: Version) -> Finding:
