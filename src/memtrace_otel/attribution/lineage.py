@@ -304,7 +304,7 @@ class Lineage:
         """Return an output of an operation as a version."""
         key = VersionKey(output.ref, span.origin)
         content = output.content or self._graph.content(key)
-        day = _event_day(output.event_time) or day_said(content) or day_of(span.start)
+        day = event_day(output.event_time) or day_said(content) or day_of(span.start)
         return Version(key, span, content, day, output.action, output.digest)
 
 
@@ -339,7 +339,8 @@ def without_stamp(content: str) -> str:
     return _STAMP.sub("", content)
 
 
-def _event_day(event_time: str) -> date | None:
+def event_day(event_time: str) -> date | None:
+    """Return the day of an RFC 3339 time, None of another text."""
     try:
         return datetime.fromisoformat(event_time).date() if event_time else None
     except ValueError:

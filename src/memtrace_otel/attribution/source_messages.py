@@ -5,9 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 
 from memtrace_otel.attribution.dates import day_of
-from memtrace_otel.attribution.lineage import SOURCE_KINDS, Lineage, Version, day_said
+from memtrace_otel.attribution.lineage import SOURCE_KINDS, Lineage, Version, day_said, event_day
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import READING_KINDS, OpKind, RefKind, Role
@@ -136,8 +137,6 @@ def _family(lineage: Lineage, top: OperationSpan) -> _Family:
 def _source(lineage: Lineage, family: _Family, reader: OperationSpan, index: int) -> Source:
     variable, version = lineage.reads(reader)[index]
     content = lineage.content(variable, version)
-    day = day_said(content) or day_of(reader.start)
-    message = Version(version, reader, content, day, digest=variable.digest)
     scope = lineage.scope(reader)
     elsewhere = [  # the message waited in a buffer; an equal id in another memory is another message
         span
@@ -152,7 +151,15 @@ def _source(lineage: Lineage, family: _Family, reader: OperationSpan, index: int
     extraction = next(direct, family.taking[0] if family.taking else None)
     facts = _facts(lineage, extraction, variable.ref) if extraction else ()
     written = _written(lineage, family.spans, facts) if facts else _fed_by(lineage, version, family.written)
+    day = day_said(content) or _day_named(reader, written) or day_of(reader.start)
+    message = Version(version, reader, content, day, digest=variable.digest)
     return Source(message, scope, extraction or family.top, extraction is not None, facts, written)
+
+
+def _day_named(reader: OperationSpan, written: tuple[Version, ...]) -> date | None:
+    """Return the day of the message that a record of the same trace names: old conversations are stored late."""
+    outputs = (o for v in written if v.span.trace_id == reader.trace_id for o in v.span.outputs)
+    return next((day for output in outputs if (day := event_day(output.event_time))), None)
 
 
 def _facts(lineage: Lineage, span: OperationSpan, ref: str) -> tuple[Version, ...]:

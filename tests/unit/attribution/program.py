@@ -31,16 +31,19 @@ class Program:
         """The time (s) of the last call."""
         return NOVEMBER_9 + self._trace * DAY
 
-    def tell(self, text: str, *facts: str, scope: str = ANN, stored: bool = True) -> list[Variable]:
-        """Tell a message: an extraction makes the facts, each `stored` as a record. Return the records as hits."""
+    def tell(self, text: str, *facts: str, scope: str = ANN, stored: bool = True, time: str = "") -> list[Variable]:
+        """Tell a message: an extraction makes the facts, each `stored` as a record. Return the records as hits.
+
+        `time` is the time of the message that the records name (RFC 3339).
+        """
         self._trace += 1
         message = Variable(f"message:{self._trace}", Role.MESSAGE, content=text)
         outputs = tuple(Variable(f"fact:{self._trace}.{n}", content=fact) for n, fact in enumerate(facts))
         extract = self._span(OpKind.EXTRACT, scope=scope, inputs=(message,), outputs=outputs)
-        return [self._create(fact, extract, scope) for fact in outputs] if stored else []
+        return [self._create(fact, extract, scope, time) for fact in outputs] if stored else []
 
-    def _create(self, fact: Variable, extract: OperationSpan, scope: str) -> Variable:
-        made = Variable(fact.ref.replace("fact", "memory"), content=fact.content, action=Action.ADD)
+    def _create(self, fact: Variable, extract: OperationSpan, scope: str, time: str) -> Variable:
+        made = Variable(fact.ref.replace("fact", "memory"), content=fact.content, action=Action.ADD, event_time=time)
         read = Variable(fact.ref, origin=extract.origin)
         span = self._span(OpKind.CREATE, scope=scope, inputs=(read,), outputs=(made,))
         return Variable(made.ref, Role.HIT, span.origin, made.content)

@@ -43,6 +43,15 @@ def test_an_update_that_a_later_message_told_may_mean_an_outdated_expected_answe
     assert ("may be outdated" in verdict.reason, verdict.confidence < 0.7) == (told, told)
 
 
+def test_a_relative_date_counts_from_the_time_of_the_message_that_the_record_names() -> None:
+    program, question = Program(), "When did I go to Paris?"
+    hits = program.tell("I went to Paris last week.", "Went to Paris in the week of 2 November 2026",
+                        time="2023-05-24T10:00:00+00:00")  # fmt: skip
+    verdict = program.ask(question, "In the week of 2 November 2026", *hits, expected="15 to 21 May 2023")
+    assert (verdict.failure_type, verdict.operation_kind) == (FailureType.EXTRACTION, "extract")
+    assert "last week" in verdict.reason
+
+
 def test_an_answer_that_nobody_told_is_wrongly_expected() -> None:
     program = Program()
     hits = program.tell("I live in Lisbon.", "Lives in Lisbon")
