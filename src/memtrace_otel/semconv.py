@@ -265,6 +265,7 @@ SERVICE_INSTANCE_ID = "service.instance.id"
 PROCESS_PID = "process.pid"
 
 # --- evaluation --------------------------------------------------------------------------------------------------
+EVENT_NAME = "event.name"  # the attribute with the name of a log event in older OTLP, which has no field for the name
 EVALUATION_EVENT = "gen_ai.evaluation.result"
 EVALUATION_PREFIX = "gen_ai.evaluation."
 EVALUATION_NAME = "gen_ai.evaluation.name"
@@ -285,6 +286,8 @@ MARKER_SPAN = "memtrace.attribution"
 ATTRIBUTION_ROOT_SPAN = "memtrace.attribute"
 ATTRIBUTION_EVIDENCE_SPAN = "memtrace.evidence"
 ATTRIBUTION_EVALUATION = "memtrace.attribution"
+REVIEW_EVALUATION = "memtrace.review"
+"""Name of the evaluation that a person's review is, and beginning of the attributes with its members."""
 DECISIVE_STEP = "decisive"
 """Role of the attribution child that links to the decisive operation; the others have the role of their step."""
 

@@ -25,8 +25,9 @@ from memtrace_otel.capture.delivery.losses import Losses
 from memtrace_otel.capture.guard import drops
 from memtrace_otel.graph.smartcomment import to_spans
 from memtrace_otel.health import Finding, record_health
-from memtrace_otel.model import Replay
+from memtrace_otel.model import Replay, Review
 from memtrace_otel.otlp import decode_request, encode_request
+from memtrace_otel.web.annotations import review_attributes
 from tests.conftest import Recording
 from tests.unit.annotate.conftest import UPDATE, verdict_on
 from tests.unit.graph.test_smartcomment import recorded as smartcomment_document
@@ -89,7 +90,8 @@ def named(*, suffix: str = "", prefix: str = "") -> set[str]:
 
 
 SPANS, EVENTS, METRICS = named(suffix="_SPAN"), named(suffix="_EVENT"), named(prefix="METRIC_")
-OTHER_NAMES = {semconv.SPAN_NAME_PREFIX, semconv.ATTRIBUTION_EVALUATION}
+OTHER_NAMES = {semconv.SPAN_NAME_PREFIX, semconv.ATTRIBUTION_EVALUATION, semconv.REVIEW_EVALUATION}
+REVIEWED = review_attributes(Review("1-2", "ada", "update", note="seen"))
 
 
 def problems(attributes: Mapping[str, object], allowed: Iterable[str]) -> list[str]:
@@ -138,6 +140,7 @@ def keys_of(section: str, name: str) -> set[str]:
 # --- the same names and values as in semconv.py --------------------------------------------------------------------
 def test_attributes_are_those_of_semconv() -> None:
     ours = named() - SPANS - EVENTS - METRICS - OTHER_NAMES | {semconv.EVIDENCE}
+    ours |= {key for key in REVIEWED if key.startswith("memtrace.")}
     assert set(ATTRIBUTES) == ours
     assert len(REGISTRY["attributes"]) == len(ATTRIBUTES)
 
@@ -302,6 +305,10 @@ def test_spans_of_a_verdict_carry_what_the_registry_says() -> None:
     assert expected - seen == {semconv.INCOMPLETE}
     event = evaluation_event(verdict, 1)
     assert problems(event.attributes, keys_of("event_refinements", "gen_ai.evaluation.result.memtrace")) == []
+
+
+def test_the_event_of_a_review_carries_what_the_registry_says() -> None:
+    assert problems(REVIEWED, keys_of("event_refinements", "gen_ai.evaluation.result.review")) == []
 
 
 def test_imported_spans_carry_what_the_registry_says() -> None:

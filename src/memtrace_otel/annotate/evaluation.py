@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.logs.v1.logs_pb2 import SEVERITY_NUMBER_WARN, LogRecord, ResourceLogs, ScopeLogs
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs, SeverityNumber
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from memtrace_otel import semconv
 from memtrace_otel.annotate.attributes import EXPLANATION_BYTES, clip
-from memtrace_otel.model import AttributeValue, Event, Verdict
+from memtrace_otel.model import AttributeValue, Event, Verdict, split_origin
 from memtrace_otel.otlp.values import encode_pairs
 from memtrace_otel.version import __version__
 
@@ -36,26 +36,32 @@ def evaluation_event(verdict: Verdict, time: int) -> Event:
 
 def encode_evaluations(verdicts: Iterable[tuple[Verdict, int]]) -> bytes:
     """Return an ExportLogsServiceRequest: per verdict and time one record, in the context of the failing answer."""
-    return ExportLogsServiceRequest(
-        resource_logs=[_resource_logs(verdict, time) for verdict, time in verdicts]
-    ).SerializeToString()
+    groups: list[ResourceLogs] = []
+    for verdict, time in verdicts:
+        answer = verdict.failure.answer_span
+        event = evaluation_event(verdict, time)
+        groups.append(evaluation_logs(answer.origin, answer.resource, event, "WARN"))
+    return ExportLogsServiceRequest(resource_logs=groups).SerializeToString()
 
 
-def _resource_logs(verdict: Verdict, time: int) -> ResourceLogs:
-    answer = verdict.failure.answer_span
+def evaluation_logs(
+    origin: str, resource: Mapping[str, AttributeValue], event: Event, severity: str = "INFO"
+) -> ResourceLogs:
+    """Return an event as a log record in the context of the span `origin`."""
+    trace_id, span_id = split_origin(origin)
     record = LogRecord(
-        time_unix_nano=time,
-        observed_time_unix_nano=time,
-        severity_number=SEVERITY_NUMBER_WARN,
-        severity_text="WARN",
-        event_name=semconv.EVALUATION_EVENT,
-        attributes=encode_pairs(evaluation_event(verdict, time).attributes),
-        trace_id=bytes.fromhex(answer.trace_id),
-        span_id=bytes.fromhex(answer.span_id),
+        time_unix_nano=event.time,
+        observed_time_unix_nano=event.time,
+        severity_number=SeverityNumber.Value(f"SEVERITY_NUMBER_{severity}"),
+        severity_text=severity,
+        event_name=event.name,
+        attributes=encode_pairs(event.attributes),
+        trace_id=bytes.fromhex(trace_id),
+        span_id=bytes.fromhex(span_id),
         flags=_SAMPLED,
     )
     scope = InstrumentationScope(name=semconv.ATTRIBUTION_SCOPE, version=__version__)
     return ResourceLogs(
-        resource=Resource(attributes=encode_pairs(answer.resource)),
+        resource=Resource(attributes=encode_pairs(resource)),
         scope_logs=[ScopeLogs(scope=scope, log_records=[record], schema_url=semconv.SCHEMA_URL)],
     )

@@ -14,7 +14,7 @@ from memtrace_otel.cli.options import database_option, examples, no_database, pa
 if TYPE_CHECKING:
     from memtrace_otel.pages import Page
 
-_FORMS = ("jsonl", "csv", "label-studio", "memtracebench", "openinference")
+_FORMS = ("jsonl", "csv", "label-studio", "memtracebench", "openinference", "gen_ai.evaluation.result")
 
 
 @click.command(

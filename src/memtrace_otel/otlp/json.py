@@ -1,4 +1,4 @@
-"""OTLP/JSON to OTLP protobuf.
+"""OTLP/JSON to OTLP protobuf; logs also back.
 
 OTLP/JSON is protobuf's JSON form with three differences: trace and span ids are hexadecimal, enums are numbers, unknown
 fields are ignored. Reading also takes snake_case names, enum names and base64 ids, which plain protobuf tools write.
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -49,6 +49,17 @@ def json_to_logs(document: Mapping[str, object]) -> bytes:
         for scope in group.scope_logs:
             _set_ids(scope.log_records)
     return request.SerializeToString()
+
+
+def logs_to_json(request: ExportLogsServiceRequest) -> Json:
+    """Return a logs request as OTLP/JSON."""
+    document = MessageToDict(request, use_integers_for_enums=True)
+    for group in document.get("resourceLogs", ()):
+        for scope in group["scopeLogs"]:
+            for record in scope["logRecords"]:
+                ids = {name: base64.b64decode(record[name]).hex() for name in ("traceId", "spanId") if name in record}
+                record.update(ids)
+    return document
 
 
 def _parse(document: Mapping[str, object], request: Message, name: str, *fields: str) -> None:

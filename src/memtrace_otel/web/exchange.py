@@ -1,17 +1,26 @@
-"""Failures and reviews as files of other tools: CSV, JSON lines, Label Studio, MemTraceBench, OpenInference."""
+"""Failures and reviews as files of other tools: CSV, JSON lines, Label Studio, MemTraceBench, annotations of spans."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from memtrace_otel.bench.memtracebench import TYPES, read_truths
 from memtrace_otel.model import OperationSpan, Review, Status, StoredVerdict, is_origin, make_origin, read_review
-from memtrace_otel.semconv import SMARTCOMMENT_OP_ID, SMARTCOMMENT_QUERY_ID
+from memtrace_otel.semconv import EVALUATION_EVENT, SMARTCOMMENT_OP_ID, SMARTCOMMENT_QUERY_ID
+from memtrace_otel.web.annotations import (
+    Given,
+    evaluation_events,
+    of_span_annotation,
+    read_evaluation_events,
+    span_annotation,
+)
 from memtrace_otel.web.store import PageStore
 
 _TASK_TEXTS = (
@@ -19,12 +28,8 @@ _TASK_TEXTS = (
     *("corrected", "note", "verdict", "seen_type", "blind"),
 )
 """Members of a review that are text areas of a Label Studio annotation."""
-_ANNOTATION_MEMBERS = (
-    *("operation", "second_label", "second_operation", "evidence", "corrected"),
-    *("verdict", "seen_type", "blind", "seconds", "status"),
-)
-"""Members of a review that are metadata of a span annotation."""
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_LOGS = re.compile(r'\s*\{\s*"resource_?[lL]ogs"')
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _BENCHMARK = {str(kind): name for name, kind in TYPES.items() if name != "JudgeError"}
 
@@ -54,7 +59,9 @@ def export_reviews(store: PageStore, form: str) -> str:
         return json.dumps(list(_tasks(store, reviews)), ensure_ascii=False, indent=1) + "\n"
     if form == "memtracebench":
         return json.dumps(list(_annotations(store, reviews)), ensure_ascii=False, indent=1) + "\n"
-    rows = (map(_span_annotation, reviews)) if form == "openinference" else (review.json() for review in reviews)
+    if form == EVALUATION_EVENT:
+        return evaluation_events(reviews, partial(_span, store))
+    rows = map(span_annotation, reviews) if form == "openinference" else (review.json() for review in reviews)
     return failures_jsonl(rows)
 
 
@@ -138,32 +145,17 @@ def _span(store: PageStore, origin: str) -> OperationSpan | None:
     return next((span for span in trace if span.origin == origin), None)
 
 
-def _span_annotation(review: Review) -> dict[str, Any]:
-    """Return a review as a span annotation, as Phoenix imports it."""
-    return {
-        "span_id": review.answer[33:],
-        "name": "memtrace.review",
-        "annotator_kind": "HUMAN",
-        "identifier": review.annotator,
-        "result": {"label": review.label, "score": review.confidence / 3, "explanation": review.note},
-        "metadata": {"trace_id": review.answer[:32]} | {name: review.json()[name] for name in _ANNOTATION_MEMBERS},
-    }
-
-
 # --- reviews: import ---------------------------------------------------------------------------------------------
-_Given = tuple[str, Callable[[], dict[str, Any]]]
-"""The place in a file, and a function that makes the members of a review."""
-
-
 def import_reviews(store: PageStore, path: Path, annotator: str) -> int:
     """Store the reviews of a file, all or none; return how many. `annotator` names those of a file without names.
 
-    The form is told by the contents: JSON lines, CSV, span annotations, Label Studio tasks, MemTraceBench annotations
-    or a MemTraceBench graph. A review in the place of a stored one keeps the members that the file does not hold.
+    The form is told by the contents: JSON lines, CSV, span annotations, evaluation events, Label Studio tasks,
+    MemTraceBench annotations or a MemTraceBench graph. A review in the place of a stored one keeps the members that the
+    file does not hold.
     Raises ExchangeError, also for a file without a review, InputError, OSError.
     """
     found: list[Review] = []
-    for place, given in _read(path):
+    for place, given in _read(store, path):
         try:
             made = _review(store, given(), annotator)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration) as error:
@@ -188,7 +180,7 @@ def _review(store: PageStore, given: dict[str, Any], annotator: str) -> Review:
     return read_review(kept | given | members)
 
 
-def _read(path: Path) -> Iterator[_Given]:
+def _read(store: PageStore, path: Path) -> Iterator[Given]:
     if path.name.endswith(".gz"):
         yield from _benchmark(path)
         return
@@ -196,7 +188,12 @@ def _read(path: Path) -> Iterator[_Given]:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ExchangeError(f"{path}: {error}") from None
-    if text.lstrip().startswith("{"):
+    if _LOGS.match(text):
+        try:
+            yield from read_evaluation_events(text, store.responses)
+        except ValueError as error:
+            raise ExchangeError(f"{path}: {error}") from None
+    elif text.lstrip().startswith("{"):
         lines = [line for line in text.split("\n") if line.strip()]  # a text may hold other line separators
         if "label" not in lines[0]:
             yield from _benchmark(path)
@@ -212,17 +209,7 @@ def _read(path: Path) -> Iterator[_Given]:
 
 def _of_line(line: str) -> dict[str, Any]:
     members: dict[str, Any] = json.loads(line)
-    if "span_id" not in members:
-        return members
-    said, more = members["result"], dict(members.get("metadata") or {})
-    given = {
-        "answer": f"{more['trace_id']}-{members['span_id']}",
-        "annotator": members.get("identifier", ""),
-        "label": said["label"],
-        "note": said.get("explanation") or "",
-    }
-    sure = {"confidence": min(3, max(1, round(said["score"] * 3)))} if said.get("score") is not None else {}
-    return more | given | sure
+    return of_span_annotation(members) if "span_id" in members else members
 
 
 def _uncelled(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,7 +234,7 @@ def _truth(text: str) -> bool:
     return _TRUTH[text.lower()]
 
 
-def _tasks_read(text: str) -> Iterator[_Given]:
+def _tasks_read(text: str) -> Iterator[Given]:
     try:
         tasks = json.loads(text)
     except ValueError as error:
@@ -288,7 +275,7 @@ def _of_task(task: Mapping[str, Any], annotation: Mapping[str, Any]) -> dict[str
     }
 
 
-def _benchmark(path: Path) -> Iterator[_Given]:
+def _benchmark(path: Path) -> Iterator[Given]:
     for number, truth in enumerate(read_truths(path), 1):
         given = {"answer": truth["answer"], "label": truth["failure_type"]}
         operation = next(iter(truth["operations"]), "")

@@ -14,7 +14,7 @@ from sqlite3 import Connection, Row
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from memtrace_otel.model import OperationSpan, Review, Status, StoredVerdict, is_origin, parse_time, read_review
-from memtrace_otel.semconv import WRITING_ACTIONS, OpKind
+from memtrace_otel.semconv import GEN_AI_RESPONSE_ID, WRITING_ACTIONS, OpKind
 from memtrace_otel.sources import SqliteStore
 from memtrace_otel.sources.database import pragma, transaction
 from memtrace_otel.sources.schema import OUTPUT
@@ -201,6 +201,12 @@ class PageStore(SqliteStore):
         query = """SELECT answer, attribution_id, document, created FROM verdict
             WHERE answer = ? AND method IS NOT 'human' ORDER BY rowid DESC LIMIT 1"""
         return next((StoredVerdict(**row) for row in self._rows(query, (answer,))), None)
+
+    @_kept
+    def responses(self) -> dict[str, str]:
+        """Return the origin of the answer of each `gen_ai.response.id`."""
+        answers = ((span.attributes.get(GEN_AI_RESPONSE_ID), span) for span in self.spans(kinds=[OpKind.RESPOND]))
+        return {str(id): span.origin for id, span in answers if id}
 
     @_kept
     def memories(self) -> list[dict[str, Any]]:

@@ -84,9 +84,10 @@ def test_an_evaluation_past_a_limit_is_rejected_with_the_limit() -> None:
         assert reason in checked.reason
 
 
-def test_a_verdict_of_this_program_is_acknowledged_and_not_kept() -> None:
+@pytest.mark.parametrize("name", [semconv.ATTRIBUTION_EVALUATION, semconv.REVIEW_EVALUATION])
+def test_a_verdict_or_review_is_acknowledged_and_not_kept(name: str) -> None:
     verdict = evaluation()
-    verdict.attributes.add(key=semconv.EVALUATION_NAME).value.string_value = semconv.ATTRIBUTION_EVALUATION
+    verdict.attributes.add(key=semconv.EVALUATION_NAME).value.string_value = name
     checked = check_logs(request(verdict, evaluation()), LIMITS)
     assert (checked.spans, checked.rejected, checked.reason) == (1, 0, "")
     assert len(decode_request(checked.body)) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,16 +11,18 @@ import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
+from memtrace_otel import semconv
 from memtrace_otel.cli import main
 from memtrace_otel.model import Label, Review, Status
 from memtrace_otel.pipeline.diagnose import diagnose, record
+from memtrace_otel.semconv import EVALUATION_EVENT
 from memtrace_otel.web.agreement import agreement, cohen_kappa
 from memtrace_otel.web.app import Pages
 from memtrace_otel.web.exchange import ExchangeError, export_reviews, import_reviews, verdict_label
 from memtrace_otel.web.reviewing import Reviewing, agreed
 from memtrace_otel.web.store import Filter, PageStore
 from tests.unit.report.stories import ALL, Story
-from tests.unit.web.conftest import HOST, SAME_SITE, filled
+from tests.unit.web.conftest import HOST, SAME_SITE, filled, told
 
 REASON = "Accept <kbd>Enter</kbd>"
 """Shown with a verdict."""
@@ -172,7 +175,7 @@ def test_an_answer_counts_as_accepted_when_one_annotator_agrees() -> None:
     assert [(pair.answers, pair.agreed) for pair in found.pairs] == [(1, 0)]
 
 
-@pytest.mark.parametrize("form", ["jsonl", "csv", "label-studio", "openinference"])
+@pytest.mark.parametrize("form", ["jsonl", "csv", "label-studio", "openinference", EVALUATION_EVENT])
 def test_an_export_can_be_imported(store: PageStore, tmp_path: Path, form: str) -> None:
     answer = judged(store)
     operation = store.trace(answer[:32])[0].origin
@@ -200,6 +203,56 @@ def test_an_export_can_be_imported(store: PageStore, tmp_path: Path, form: str) 
         store.undo_review(one.annotator)
     assert import_reviews(store, file, "nobody") == 2
     assert [replace(one, created=0) for one in store.reviews()] == saved
+
+
+def logs(**record: object) -> str:
+    """A file of another tool, laid out over several lines: an evaluation without a trace context."""
+    said = {semconv.EVALUATION_NAME: "cause", semconv.EVALUATION_LABEL: "update", semconv.GEN_AI_RESPONSE_ID: "r-1"}
+    attributes = [{"key": key, "value": {"stringValue": value}} for key, value in said.items()]
+    one = {"eventName": EVALUATION_EVENT, "attributes": attributes} | record
+    return json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [one]}]}]}, indent=1)
+
+
+def test_an_evaluation_without_a_span_names_its_answer_by_the_response(tmp_path: Path) -> None:
+    spans = told(lambda span: replace(span, attributes={semconv.GEN_AI_RESPONSE_ID: f"r-{span.span_id}"}))
+    answer = next(span for span in spans if span.kind == "respond")
+    with filled(tmp_path / "run.db", spans) as store:
+        file = tmp_path / "reviews"
+        file.write_text(logs().replace("r-1", f"r-{answer.span_id}"))
+        assert import_reviews(store, file, "bob") == 1
+        assert [(one.answer, one.annotator, one.label) for one in store.reviews()] == [(answer.origin, "bob", "update")]
+        (group,) = json.loads(export_reviews(store, EVALUATION_EVENT))["resourceLogs"]
+        (record,) = group["scopeLogs"][0]["logRecords"]
+        assert (record["traceId"], record["spanId"]) == (answer.trace_id, answer.span_id)
+        assert {"key": semconv.GEN_AI_RESPONSE_ID, "value": {"stringValue": f"r-{answer.span_id}"}} in record[
+            "attributes"
+        ]
+        assert group["resource"]["attributes"][0]["value"] == {"stringValue": answer.service}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (logs(), "record 1: no trace context, and no answer with the response id 'r-1'"),
+        (logs(eventName="log"), f"record 1: no event {EVALUATION_EVENT}"),
+        (logs(traceId="1" * 32, spanId="1" * 16), "the database has no operation"),
+        (
+            logs(traceId="1" * 32, spanId="1" * 16).replace('"update"', '"fail"'),
+            "record 1: the label must be one of extraction, ",
+        ),
+        (logs()[:-2], "Expecting"),
+        ('{"resourceLogs": 5}', "not a valid OTLP logs request"),
+        ('{"resourceLogs": []} 5', "a JSON int in the place of a logs request"),
+    ],
+)
+def test_a_wrong_file_of_evaluations_names_place_and_reason(
+    store: PageStore, tmp_path: Path, text: str, reason: str
+) -> None:
+    file = tmp_path / "reviews"
+    file.write_text(text)
+    with pytest.raises(ExchangeError, match=re.escape(reason)):
+        import_reviews(store, file, "nobody")
+    assert store.reviews() == []
 
 
 def test_an_import_keeps_the_members_that_its_form_does_not_hold(store: PageStore, tmp_path: Path) -> None:

@@ -17,16 +17,15 @@ from memtrace_otel.otlp.receiver.requests import Checked, Limits, RequestError, 
 from memtrace_otel.otlp.values import encode_pairs
 
 _SYSTEM = "evaluation"
-_EVENT_NAME = "event.name"
-"""The attribute with the name of an event in older OTLP, which has no field for the name."""
 _OTHER = f"only {semconv.EVALUATION_EVENT} records in the context of a span are taken"
 
 
 def check_logs(body: bytes, limits: Limits) -> Checked:
     """Return the evaluations of an ExportLogsServiceRequest as a trace request; other log records are rejected.
 
-    The same record always becomes the same span. Verdicts of this program are acknowledged and not kept: they come back
-    when a server sends to itself. Raises RequestError for a malformed request, or one past a limit.
+    The same record always becomes the same span. Verdicts of this program, which come back when a server sends to
+    itself, and reviews say nothing of themselves about an answer: they are acknowledged and not kept. Raises
+    RequestError for a malformed request, or one past a limit.
     """
     request = parse(body, ExportLogsServiceRequest, "logs")
     if body and not request.resource_logs:
@@ -41,7 +40,7 @@ def check_logs(body: bytes, limits: Limits) -> Checked:
         reasons = [limits.refusal(record) if _is_evaluation(record) else _OTHER for record in records]
         refusals += filter(None, reasons)
         good = [record for record, reason in zip(records, reasons, strict=True) if not reason]
-        if judges := [_judge_span(record) for record in good if not _is_verdict(record)]:
+        if judges := [_judge_span(record) for record in good if not _is_ours(record)]:
             spans += len(judges)
             scope = ScopeSpans(scope=InstrumentationScope(name=semconv.EVALUATION_EVENT), spans=judges)
             traces.resource_spans.append(ResourceSpans(resource=group.resource, scope_spans=[scope]))
@@ -51,13 +50,14 @@ def check_logs(body: bytes, limits: Limits) -> Checked:
 
 
 def _is_evaluation(record: LogRecord) -> bool:
-    names = [record.event_name] if record.event_name else _values(record, _EVENT_NAME)
+    names = [record.event_name] if record.event_name else _values(record, semconv.EVENT_NAME)
     ids = (record.trace_id, 16), (record.span_id, 8)
     return semconv.EVALUATION_EVENT in names and all(len(id) == size and any(id) for id, size in ids)
 
 
-def _is_verdict(record: LogRecord) -> bool:
-    return semconv.ATTRIBUTION_EVALUATION in _values(record, semconv.EVALUATION_NAME)
+def _is_ours(record: LogRecord) -> bool:
+    names = {semconv.ATTRIBUTION_EVALUATION, semconv.REVIEW_EVALUATION}
+    return not names.isdisjoint(_values(record, semconv.EVALUATION_NAME))
 
 
 def _values(record: LogRecord, name: str) -> list[str]:
