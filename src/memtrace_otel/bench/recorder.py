@@ -34,6 +34,7 @@ class Op:
         "end",
         "evidence",
         "flow",
+        "incomplete",
         "inputs",
         "kind",
         "name",
@@ -59,6 +60,7 @@ class Op:
         self.outputs: list[Variable] = []
         self.flow: list[tuple[int, int]] | None = None
         self.evidence: tuple[str, ...] = ()
+        self.incomplete: tuple[str, ...] = ()
 
     @property
     def origin(self) -> str:
@@ -108,7 +110,8 @@ class Op:
             self.trace_id, self.span_id, self.parent.span_id if self.parent else "", self.name, self.kind,
             self.system if self.kind else "", self.scope, self.seq, start=self.start, end=self.end,
             inputs=tuple(self.inputs), outputs=tuple(self.outputs),
-            flow=None if self.flow is None else tuple(self.flow), evidence=self.evidence, attributes=self.attributes,
+            flow=None if self.flow is None else tuple(self.flow), evidence=self.evidence, incomplete=self.incomplete,
+            attributes=self.attributes,
             resource=resource, instrumentation_scope=scope_name, links=links,
         )  # fmt: skip
 

@@ -206,6 +206,23 @@ def score(directory: Path, html: Path | None, as_json: bool) -> None:
         print_table(_by(name, found))
 
 
+@bench.command(
+    epilog=examples(
+        "memtrace-otel bench health --out stories",
+        "memtrace-otel import --db leaks.db stories/leaks.pb.gz && memtrace-otel health --db leaks.db",
+    )
+)
+@click.option(
+    "--out", "directory", required=True, type=click.Path(file_okay=False, path_type=Path), help="Directory to write to."
+)
+@clear_errors
+def health(directory: Path) -> None:
+    """Write the spans of a healthy memory, and for each measure of `health` those of a memory with the fault."""
+    from memtrace_otel.bench.health import write_stories
+
+    click.echo(f"{len(write_stories(directory))} stories in {directory}")
+
+
 _FIGURES: Mapping[str, str] = {
     "type": "type",
     "macro_f1": "macro-F1",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
-from random import Random
 
 import pytest
 from click.testing import CliRunner
@@ -15,220 +13,25 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 from memtrace_otel.bench.generate import Plan, make_case
-from memtrace_otel.bench.recorder import Op, Recorder
+from memtrace_otel.bench.health import BEGUN, FAULTS, OWNER, TOLD, Program, faulty, healthy
 from memtrace_otel.cli import main
 from memtrace_otel.graph import build_graph
 from memtrace_otel.health import MEASURES, Finding, ThresholdError, examine, read_thresholds, record_health
-from memtrace_otel.model import OperationSpan, content_digest
 from memtrace_otel.otlp import decode_request, encode_request
-from memtrace_otel.semconv import Action, Incomplete, OpKind, Role
+from memtrace_otel.semconv import OpKind, Role
 from memtrace_otel.sources import SqliteStore
-
-OWNER, OTHER = "a" * 16, "b" * 16
-BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
-TOLD = ("My train leaves at 9:40 tomorrow.", "I keep my bicycle in the cellar.", "The dentist is Doctor Silva.")
-
-
-class Program:
-    """A small memory; a record is (ref, text, origin)."""
-
-    def __init__(self) -> None:
-        self.recorder = Recorder(Random(1), "mem0")
-        self.days = 0
-        self.records: dict[str, tuple[str, str]] = {}
-        self.incomplete: dict[str, tuple[str, ...]] = {}
-
-    def turn(self) -> Op:
-        self.days += 1
-        return self.recorder.trace(BEGUN + timedelta(days=self.days), "ana")
-
-    def tell(self, text: str, writes: Sequence[tuple[str, str]], scope: str = OWNER, incomplete: str = "") -> None:
-        """Take in a message, and write these (record, text); a known record is updated."""
-        root = self.turn()
-        ingest = root.step("", OpKind.INGEST, scope)
-        message = f"message:{content_digest(text)}.{self.days}"
-        ingest.read(message, Role.MESSAGE, text)
-        extract = ingest.step("", OpKind.EXTRACT)
-        extract.read(message, Role.MESSAGE, text)
-        reply = f"completion:{content_digest(text)}"
-        extract.read(reply, Role.OTHER, "not JSON" if incomplete else "[...]")
-        if incomplete:
-            self.incomplete[extract.span_id] = (incomplete,)
-        facts = [f"fact:{content_digest(new)}" for _, new in writes]
-        for fact, (_, new) in zip(facts, writes, strict=True):
-            extract.wrote(fact, new, Action.DERIVE, fed_by=[0])
-        extract.close()
-        for fact, (ref, new) in zip(facts, writes, strict=True):
-            self.write(ingest, ref, new, [(fact, Role.OTHER, "", extract.origin)])
-        ingest.close()
-        root.close()
-
-    def write(self, parent: Op, ref: str, text: str, sources: Sequence[tuple[str, Role, str, str]]) -> None:
-        known = self.records.get(ref)
-        step = parent.step("", OpKind.UPDATE if known else OpKind.CREATE)
-        for source, role, content, origin in sources:
-            step.read(source, role, content, origin=origin)
-        if known:
-            step.read(ref, Role.PREVIOUS, known[0], origin=known[1])
-        step.wrote(ref, text, Action.UPDATE if known else Action.ADD)
-        self.records[ref] = text, step.close().origin
-
-    def forget(self, ref: str) -> None:
-        """Delete a record."""
-        root = self.turn()
-        step = root.step("", OpKind.DELETE, OWNER)
-        text, origin = self.records.pop(ref)
-        step.read(ref, Role.PREVIOUS, text, origin=origin)
-        step.wrote(ref, "", Action.DELETE)
-        step.close()
-        root.close()
-
-    def ask(
-        self,
-        question: str,
-        hits: Sequence[str],
-        shown: Sequence[str] | None = None,
-        scope: str = OWNER,
-        in_context: bool = False,
-    ) -> Op:
-        """Search and answer; returns the answering span. The answer reads the hits, `shown`, or the context of hits."""
-        root = self.turn()
-        search = root.step("", OpKind.RETRIEVE, scope)
-        query = f"query:{content_digest(question)}"
-        search.read(query, Role.QUERY, question)
-        for ref in hits:
-            search.read(ref, Role.HIT, self.records[ref][0], origin=self.records[ref][1])
-        search.wrote(f"context:{search.span_id}", "...", Action.DERIVE, Role.CONTEXT)
-        search.close()
-        answer = root.step("chat", OpKind.RESPOND, scope)
-        answer.system = "openai"
-        answer.read(query, Role.QUERY, question)
-        if in_context:
-            answer.read(f"context:{search.span_id}", Role.CONTEXT, "...", origin=search.origin)
-        for ref in hits if shown is None else shown:
-            answer.read(ref, Role.CONTEXT, self.records[ref][0], origin=self.records[ref][1])
-        answer.wrote(f"answer:{answer.span_id}", "At 9:40.", Action.DERIVE, Role.ANSWER)
-        root.close()
-        return answer.close()
-
-    def spans(self) -> list[OperationSpan]:
-        spans = self.recorder.spans()
-        return [replace(span, incomplete=self.incomplete.get(span.span_id, ())) for span in spans]
-
-
-def healthy() -> Program:
-    """Three facts told, asked for and answered; one is corrected."""
-    program = Program()
-    for number, text in enumerate(TOLD):
-        program.tell(text, [(f"memory:{number}", text)])
-    program.tell("The train leaves at 10:15 instead.", [("memory:0", "My train leaves at 10:15.")])
-    program.ask("When does my train leave?", ["memory:0", "memory:1"])
-    program.ask("Who is the dentist?", ["memory:2"])
-    return program
 
 
 def measured(program: Program, until: timedelta = timedelta(days=60)) -> dict[str, Finding]:
-    graph = build_graph(program.spans())
+    graph = build_graph(program.recorder.spans())
     end = int((BEGUN + until).timestamp()) * 10**9
     return {found.measure: found for found in examine(graph, 0, end, read_thresholds()) if found.scope == OWNER}
-
-
-def nothing_learnt(program: Program) -> None:
-    for number in range(9):
-        program.tell(f"The plant number {number} needs much water", [])
-
-
-def no_json(program: Program) -> None:
-    program.tell("My shoe size is 41 since May.", [], incomplete=Incomplete.UNPARSED)
-
-
-def only_written(program: Program) -> None:
-    for number in range(40):
-        program.tell(f"Colleague {number} sits in room {number}", [(f"memory:c{number}", f"Room {number} of {number}")])
-
-
-def no_hits(program: Program) -> None:
-    program.ask("What is my cat called today?", [])
-    program.ask("Which tea is it?", [])
-
-
-def words_missed(program: Program) -> None:
-    program.ask("In which cellar is it?", [])
-
-
-def back_and_forth(program: Program) -> None:
-    for text in ("The dentist is Doctor Costa.", "The dentist is Doctor Silva."):
-        program.tell(text, [("memory:2", text)])
-
-
-def stored_twice(program: Program) -> None:
-    program.tell("Once more: the bicycle.", [("memory:9", "I keep my bicycle in the cellar")])
-
-
-def same_text(program: Program) -> None:
-    for _ in range(2):
-        program.tell("The dentist is Doctor Silva.", [("memory:2", TOLD[2])])
-
-
-def from_its_answer(program: Program) -> None:
-    answer = program.ask("When does my train leave?", ["memory:0"])
-    root = program.turn()
-    ingest = root.step("", OpKind.INGEST, OWNER)
-    program.write(
-        ingest, "memory:8", "The train is at 9:40.", [(f"answer:{answer.span_id}", Role.OTHER, "", answer.origin)]
-    )
-    ingest.close()
-    root.close()
-
-
-def without_the_hour(program: Program) -> None:
-    program.tell("The plumber comes on the 14th at 8:30.", [("memory:7", "The plumber comes.")])
-
-
-def left_out(program: Program) -> None:
-    for question in ("Who is the dentist now?", "Who was the dentist?"):
-        program.ask(question, ["memory:2", "memory:1", "memory:0"], shown=[])
-
-
-def many_records(program: Program) -> None:
-    program.tell("A long list of things", [(f"memory:m{n}", f"{chr(97 + n)}{n} {n}{chr(98 + n)}") for n in range(25)])
-
-
-def from_nowhere(program: Program) -> None:
-    root = program.turn()
-    create = root.step("", OpKind.CREATE, OWNER)
-    create.wrote("memory:x", "The sky is green.", Action.ADD)
-    create.close()
-    root.close()
-
-
-def of_another(program: Program) -> None:
-    program.tell("Bob earns 5,200 euros a month.", [("memory:bob", "Bob earns 5,200 euros.")], scope=OTHER)
-    program.ask("What do I earn?", ["memory:bob"])
-
-
-FAULTS: dict[str, Callable[[Program], None]] = {
-    "no_write": nothing_learnt,
-    "unparsed": no_json,
-    "never_read": only_written,
-    "zero_hits": no_hits,
-    "missed_words": words_missed,
-    "rewritten": back_and_forth,
-    "duplicates": stored_twice,
-    "empty_updates": same_text,
-    "self_fed": from_its_answer,
-    "lost_values": without_the_hour,
-    "unshown": left_out,
-    "growth": many_records,
-    "no_source": from_nowhere,
-    "leaks": of_another,
-}
 
 
 def test_a_healthy_memory_raises_nothing() -> None:
     found = measured(healthy())
     assert {name for name, finding in found.items() if finding.raised} == set()
-    assert set(found) == {measure.name for measure in MEASURES}
+    assert set(found) == {measure.name for measure in MEASURES} == set(FAULTS)
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -241,8 +44,7 @@ def test_a_healthy_case_of_the_benchmark_raises_nothing(number: int) -> None:
 
 @pytest.mark.parametrize("measure", [measure.name for measure in MEASURES])
 def test_each_fault_raises_its_measure(measure: str) -> None:
-    program = healthy()
-    FAULTS[measure](program)
+    program = faulty(measure)
     finding = measured(program)[measure]
     assert finding.raised
     assert finding.count < finding.total or measure == "growth"
@@ -250,6 +52,17 @@ def test_each_fault_raises_its_measure(measure: str) -> None:
     assert finding.examples
     assert {example.operation for example in finding.examples} <= known
     assert all(example.text for example in finding.examples)
+
+
+def test_each_story_raises_its_measure_and_no_other(tmp_path: Path) -> None:
+    written = CliRunner().invoke(main, ["bench", "health", "--out", str(tmp_path / "stories")])
+    assert written.exit_code == 0, written.output
+    for name in ("healthy", *FAULTS):
+        db = str(tmp_path / f"{name}.db")
+        assert CliRunner().invoke(main, ["import", "--db", db, str(tmp_path / f"stories/{name}.pb.gz")]).exit_code == 0
+        done = CliRunner().invoke(main, ["health", "--db", db, "--json"])
+        raised = {row["measure"] for row in map(json.loads, done.stdout.splitlines()) if row["raised"]}
+        assert (raised, done.exit_code) == ((set(), 0) if name == "healthy" else ({name}, 1))
 
 
 def told(*turns: tuple[str, str]) -> Callable[[Program], None]:
@@ -343,8 +156,7 @@ def test_a_fault_in_any_language_raises_its_measure(case: str) -> None:
 
 @pytest.mark.parametrize("role", [Role.HIT, Role.CANDIDATE])
 def test_neighbours_of_a_write_are_not_read(role: Role) -> None:
-    program = healthy()
-    only_written(program)
+    program = faulty("never_read")
     root = program.turn()
     ingest = root.step("", OpKind.INGEST, OWNER)
     search = ingest.step("", OpKind.RETRIEVE)
@@ -381,8 +193,7 @@ def test_a_threshold_is_a_number_from_0(monkeypatch: pytest.MonkeyPatch, item: s
 
 
 def test_thresholds_are_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = healthy()
-    stored_twice(program)
+    program = faulty("duplicates")
     monkeypatch.setenv("MEMTRACE_HEALTH_THRESHOLDS", "duplicates=0.9, unread_days=100")
     found = measured(program)
     assert not found["duplicates"].raised
@@ -396,7 +207,7 @@ def test_the_command_prints_few_lines_and_fails_above_a_threshold(tmp_path: Path
     def run(program: Program, *options: str) -> tuple[int, list[str]]:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.db"
         with SqliteStore.open(path) as store:
-            store.add_request(encode_request(program.spans()))
+            store.add_request(encode_request(program.recorder.spans()))
         done = CliRunner().invoke(main, ["health", "--db", str(path), *options])
         return done.exit_code, done.stdout.splitlines()
 
