@@ -289,7 +289,7 @@ def test_the_health_page_lists_the_worst_memory_first(tmp_path: Path) -> None:
         for _ in range(100):  # a page does not wait for the measures
             if "2 memories" in (text := client.get("/health").text):
                 break
-            time.sleep(0.05)
+            time.sleep(0.2)
     assert text.index("00000000000000bb") < text.index("00000000000000aa")
     assert "no_write" in text
     assert "read the extraction prompt" in text
