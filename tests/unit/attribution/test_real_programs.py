@@ -52,6 +52,15 @@ def test_a_relative_date_counts_from_the_time_of_the_message_that_the_record_nam
     assert "last week" in verdict.reason
 
 
+def test_a_fact_noted_of_another_person_is_told_as_such() -> None:
+    program = Program()
+    program.tell("Nate drinks tea.", "Nate drinks tea")
+    program.tell("The bowl reminds me of art.", "Joanna has a bowl that reminds her of art")
+    verdict = program.ask("What does the bowl of Nate remind of?", "I do not know.", expected="art")
+    assert (verdict.failure_type, verdict.confidence < 0.8) == (FailureType.EXTRACTION, True)
+    assert 'of another person than the question asks about: "Joanna has a bowl' in verdict.reason
+
+
 def test_an_answer_that_nobody_told_is_wrongly_expected() -> None:
     program = Program()
     hits = program.tell("I live in Lisbon.", "Lives in Lisbon")

@@ -59,10 +59,15 @@ def _redacted(source: Source) -> Finding:
 
 def _finding(evidence: Evidence, life: Life, source: Source) -> Finding:
     message = source.message
-    taken = "; ".join(dict.fromkeys(v.content for v in (*source.facts, *source.written) if v.content and not v.deleted))
+    versions = [v for v in (*source.facts, *source.written) if v.content and not v.deleted]
+    taken = "; ".join(dict.fromkeys(v.content for v in versions))
     kept = f"took from it only {quoted(taken)}" if taken else "took nothing from it"
+    held = (v.content for v in versions if life.need and evidence.compare.supports(v.content, life.need, v.day))
+    of_another = next(held, "") if life.said else ""  # else the piece itself would have been taken
+    if of_another:
+        kept = f"noted it of another person than the question asks about: {quoted(of_another)}"
     ask = "description of the tool ask for" if source.extraction.kind == OpKind.RESPOND else "extraction prompt keep"
-    advice = f"Let the {ask} {leaves_out(life)}."
+    advice = f"Let the {ask} {'who each fact is about' if of_another else leaves_out(life)}."
     if Incomplete.UNPARSED in source.extraction.incomplete:
         kept = f"could not parse the reply of its model{_raw(evidence, life, source)} and {kept}"
         advice = "Make the model reply with whole JSON only: check its limit of tokens and its response format."
@@ -71,7 +76,8 @@ def _finding(evidence: Evidence, life: Life, source: Source) -> Finding:
         if message.content and life.said
         else f"A message without recorded words is where {wanted(life)} was told"
     )
-    strength = strength_of(life) if life.said and source.extracted else min(strength_of(life), LIKELY)
+    certain = life.said and source.extracted and not of_another
+    strength = strength_of(life) if certain else min(strength_of(life), LIKELY)
     loss = Step("lost", message.ref, source.extraction.origin)
     return Finding(
         failure_type=FailureType.EXTRACTION,
