@@ -46,7 +46,9 @@ class Answer(NamedTuple):
     query: tuple[str, str] = ("", "")
     """Ref and text of its own question as an input, '' for none."""
     about: Answer | None = None
-    """The reply to the user that the answer is about, for a summary, a title or a profile of a finished exchange."""
+    """The reply to the user that the answer does upkeep for, for a summary, a title or notes."""
+    tasks: frozenset[str] = frozenset()
+    """The phrases of its prompt that ask for upkeep."""
 
     def may_be_of(self, user: str, scopes: Collection[str]) -> bool:
         """Whether the answer may be of this user, and of the owner of one of these memories."""

@@ -127,12 +127,14 @@ class Turn:
         if answer.origin not in answered_here.get():
             answered_here.set((*answered_here.get()[1 - _ANSWERED_HERE :], answer.origin))
         self._add(self._answers, answer, _ANSWERS)
-        self.returned = ""
+        if answer.about is None:
+            self.returned = ""
 
     def returns(self, texts: Iterable[str]) -> None:
         """Note that a library's run returned these texts to the program: one of them is the reply to the user."""
         folded = set(map(fold, texts)) - {""}
-        self.returned = next((one.origin for one in self.newest_answers() if fold(one.text) in folded), "")
+        found = (one.about or one for one in self.newest_answers() if fold(one.text) in folded)
+        self.returned = next((one.origin for one in found), "")
 
     def called(self, completion: Recalled) -> None:
         """Add a reply that calls tools."""
@@ -169,8 +171,8 @@ class Turn:
         """The newest reply to the user, None without an answer: no summary, title or profile that was made after the
         reply."""
         newest = self.newest_answers()
-        found = next((one for one in newest if one.origin == self.returned), next(iter(newest), None))
-        return (found.about or found) if found else None
+        given = [one for one in newest if one.about is None] or [one.about for one in newest[:1]]
+        return next((one for one in newest if one.origin == self.returned), next(iter(given), None))
 
     def telling_answers(self) -> list[Answer]:
         """The answers that a later prompt identifies by their words, newest first."""

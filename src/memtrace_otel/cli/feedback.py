@@ -42,7 +42,7 @@ def feedback(
     time: str,
     database: Path,
 ) -> None:
-    """Judge the newest answer of a trace as wrong or right.
+    """Judge the newest answer to the user in a trace as wrong or right.
 
     The feedback becomes a judge span of the trace. The spans of the trace may arrive later. The latest feedback
     decides. Texts are redacted like contents, and dropped when contents are off here or were off in the recorded trace.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from memtrace_otel.graph.hierarchy import Hierarchy
@@ -15,6 +15,8 @@ from memtrace_otel.semconv import (
     EVALUATION_LABEL,
     EVALUATION_NAME,
     EVALUATION_SCORE,
+    OP_PURPOSE,
+    UPKEEP,
     OpKind,
     RefKind,
     Role,
@@ -65,6 +67,21 @@ def find_judged(
     return judged, supplied
 
 
+def given_answers(
+    answers: Sequence[OperationSpan], around: Callable[[str], Iterable[OperationSpan | None]]
+) -> list[OperationSpan]:
+    """Return those of the answers of a trace that were given to the user: no steps of another operation, no calls of
+    tools, no upkeep. `around` returns the operations around an origin."""
+    whole = (one for one in answers if not any(outer and outer.kind for outer in around(one.origin)))
+    return [one for one in whole if not _is_between(one)]
+
+
+def _is_between(answer: OperationSpan) -> bool:
+    """Return whether the call made no reply to the user: tools were called, or a reply has a title or a summary."""
+    only_calls = answer.outputs and all(ref_kind(output.ref) == RefKind.COMPLETION for output in answer.outputs)
+    return bool(only_calls) or answer.attributes.get(OP_PURPOSE) == UPKEEP
+
+
 class _Answers:
     """The answering operations of a trace, found by what an evaluation names."""
 
@@ -78,9 +95,8 @@ class _Answers:
         for answer in answers:
             for output in answer.outputs:
                 self._by_ref[output.ref].add(answer.origin)
-        self._given = [answer for answer in answers if not self._is_step(answer)] or answers
-        """Answers that are no step of another operation (the user sees no step); all answers when every answer is a
-        step."""
+        self._given = given_answers(answers, lambda origin: map(operations.get, hierarchy.enclosing(origin))) or answers
+        """Those that the user saw, else all."""
         self._inside: dict[str, OperationSpan] = {}
         """Origin of a span -> the answering operation inside that ended last."""
         for answer in sorted(self._given, key=_end):
@@ -131,11 +147,6 @@ class _Answers:
     def _responds(self, origin: str, trace_id: str) -> bool:
         found = self._operations.get(origin)
         return found is not None and found.kind == OpKind.RESPOND and found.trace_id == trace_id
-
-    def _is_step(self, answer: OperationSpan) -> bool:
-        """Return whether the answer is a step of another operation."""
-        around = (self._operations.get(origin) for origin in self._hierarchy.enclosing(answer.origin))
-        return any(outer is not None and outer.kind for outer in around)
 
 
 def _is_answer(variable: Variable) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
-from memtrace_otel.graph import build_graph
-from memtrace_otel.graph.judgements import evaluations
+from memtrace_otel.graph import EvolutionGraph, build_graph
+from memtrace_otel.graph.judgements import evaluations, given_answers
 from memtrace_otel.model import OperationSpan, judged_traces, label_and_score
 from memtrace_otel.semconv import EVALUATION_NAME, OpKind, RefKind, Role
 from memtrace_otel.sources.protocols import TraceSource
@@ -29,7 +29,8 @@ class RecordedAnswer:
 
 
 def recorded_answers(source: TraceSource) -> Iterator[RecordedAnswer]:
-    """Yield every recorded answer in order of its start. Raises SourceError when the source cannot answer."""
+    """Yield every recorded answer to the user in order of its start; other model calls only if an evaluation is about
+    the call. Raises SourceError when the source cannot answer."""
     yield from _described(source, source.spans(kinds=(OpKind.RESPOND,)))
 
 
@@ -53,6 +54,8 @@ def _described(source: TraceSource, answers: Iterable[OperationSpan]) -> Iterato
         graph = build_graph(spans.values())  # kept: the lineage refers to the graph weakly
         lineage = lineage_of(graph)
         judged_by, label = _judgement(lineage, answer)
+        if not (judged_by or answer.origin in _given(graph, answer.trace_id)):
+            continue
         yield RecordedAnswer(
             trace_id=answer.trace_id,
             span_id=answer.span_id,
@@ -61,6 +64,17 @@ def _described(source: TraceSource, answers: Iterable[OperationSpan]) -> Iterato
             judged_by=judged_by,
             label=label,
         )
+
+
+def _given(graph: EvolutionGraph, trace_id: str) -> set[str]:
+    """Return the origins of the answers of a trace to the user."""
+
+    def around(origin: str) -> Iterator[OperationSpan]:
+        while outer := graph.enclosing(origin):
+            yield outer
+            origin = outer.origin
+
+    return {one.origin for one in given_answers(graph.operations(OpKind.RESPOND, trace_id=trace_id), around)}
 
 
 def _content(lineage: Lineage, span: OperationSpan, role: Role) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
+
 import openai
 import pytest
 
 from memtrace_otel import SqliteStore, attribute, build_graph, feedback, find_failures, operation, scope_id
+from memtrace_otel.otlp.feedback import encode_feedback
+from memtrace_otel.pipeline.answers import recorded_answers
 from memtrace_otel.report.evolution import Stage
 from memtrace_otel.report.follow import Follower
 from memtrace_otel.report.timeline import lay_out
@@ -69,28 +74,54 @@ def test_a_retrieved_record_that_the_model_ignored_is_a_response_failure(
     assert across[Stage.RECORD] < across[Stage.SEARCH] < across[Stage.ANSWER]  # each in a trace of its own
 
 
+SAID = "I am afraid that nobody has told me which tea Ana likes best."
+CHAT = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": SAID}]
+LATER: dict[str, tuple[str, bool]] = {
+    "profile": (f"Old profile: none\n\nUser: {QUESTION}\nAssistant: {SAID}", True),
+    "title": (f"Write a title for this chat.\nUser: {QUESTION}\nAssistant: {SAID}\nTitle, please:", True),
+    "next questions": (f"Question: {QUESTION}\nAnswer: {SAID}\nSuggest three follow-up questions.", True),
+    "written chat": (f"User: {QUESTION}\nAssistant: {SAID}\nUser: And which coffee does Ana like?", False),
+    "draft": (f"Question: {QUESTION}\nDraft answer: {SAID}\nImprove the draft.", False),
+    "plan": (f"Question: {QUESTION}\nPlan: {SAID}\nAnswer the question.", False),
+    "next question": ("And which coffee does Ana like?", False),
+}
+
+
 @pytest.mark.usefixtures("content_on")
+@pytest.mark.parametrize("traced", [True, False], ids=["span", "no span"])
 @pytest.mark.parametrize(
-    ("later", "judged"),
+    ("later", "is_upkeep"),
     [
-        ("Old profile: none\n\nUser: {q}\nAssistant: {a}", "first"),
-        ("Write a title for this chat.\nUser: {q}\nAssistant: {a}\nTitle, please:", "first"),
-        ("User: {q}\nAssistant: {a}\nUser: And which coffee does Ana like?", "second"),
-        ("Question: {q}\nDraft answer: {a}\nImprove the draft.", "second"),
-        ("And which coffee does Ana like?", "second"),
+        *(pytest.param([{"role": "user", "content": text}], upkeep, id=id) for id, (text, upkeep) in LATER.items()),
+        pytest.param([*CHAT, {"role": "user", "content": "Summarize the conversation above."}], True, id="summary"),
+        pytest.param([*CHAT, {"role": "user", "content": "And which coffee does Ana like?"}], False, id="second turn"),
     ],
-    ids=["profile", "title", "written chat", "draft", "next question"],
 )
 def test_feedback_is_about_the_reply_to_the_user(
-    recording: Recording, server: ModelServer, client: openai.OpenAI, tmp_path: object, later: str, judged: str
+    recording: Recording,
+    server: ModelServer,
+    client: openai.OpenAI,
+    tmp_path: Path,
+    later: list[dict[str, str]],
+    is_upkeep: bool,
+    traced: bool,
 ) -> None:
-    reply = "I am afraid that nobody has told me which tea Ana likes best."
-    server.replies = [reply, "Ana drinks tea now and then, and coffee."]
-    for text in (QUESTION, later.format(q=QUESTION, a=reply)):
-        client.chat.completions.create(model="m1", messages=[{"role": "user", "content": text}])
-    assert feedback("fail", tracer=recording.tracer)
-    path = f"{tmp_path}/replies.db"
-    MemtraceSpanExporter(path=path).export(recording.spans())
-    with SqliteStore.open(path) as store:
-        [failure] = find_failures(build_graph(store.spans()))
-    assert (failure.answer == reply) is (judged == "first")
+    second = "Ana drinks tea now and then, and coffee."
+    server.replies = [SAID, second]
+    with recording.tracer.start_as_current_span("turn") if traced else nullcontext():
+        for messages in (CHAT[:1], later):
+            client.chat.completions.create(model="m1", messages=messages)  # type: ignore[arg-type]
+        assert feedback("fail", tracer=recording.tracer)
+    reply, told = (SAID, [SAID]) if is_upkeep else (second, [SAID, second])
+    judges = recording.named("memtrace.judge")
+    exporter = MemtraceSpanExporter(path=tmp_path / "replies.db")
+    exporter.export([span for span in recording.spans() if span not in judges])
+    with SqliteStore.open(tmp_path / "replies.db") as store:
+        assert [answer.answer for answer in recorded_answers(store)] == told
+        if traced:
+            [trace_id] = {span.trace_id for span in store.spans()}
+            store.add_request(encode_feedback(trace_id, label="fail"))
+            assert [failure.answer for failure in find_failures(build_graph(store.spans()))] == [reply]
+    exporter.export(judges)
+    with SqliteStore.open(tmp_path / "replies.db") as store:
+        assert [failure.answer for failure in find_failures(build_graph(store.spans()))] == [reply]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 from opentelemetry.trace import Span
 
+from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.capture.content import message_refs, said
 from memtrace_otel.instrumentation.chat_history.alignment import Entry
@@ -16,10 +17,10 @@ from memtrace_otel.instrumentation.chat_history.judgement import asks_to_judge, 
 from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Request
 from memtrace_otel.instrumentation.chat_history.quoted_answers import (
     LABEL,
-    finished,
     identifies_itself,
     quoted_answers,
 )
+from memtrace_otel.instrumentation.chat_history.upkeep import reply_before, tasks_of
 from memtrace_otel.model import split_origin
 from memtrace_otel.semconv import Incomplete, RefKind, Role
 
@@ -48,6 +49,7 @@ class Inputs:
         self._scope = ""
         self._asked: dict[str, str] = {}
         self._behind: dict[str, None] = {}
+        self._about: recall.Answer | None = None
 
     def use_history(self, history: History | None, kept: KeptHistory | None) -> None:
         """Set the history that the prompt repeats: the conversation's own, or one that another library keeps."""
@@ -101,7 +103,8 @@ class Inputs:
             self._user,
             telling,
             query=next(iter(self._asked.items()), ("", "")),
-            about=self._finished(),
+            about=self._about,
+            tasks=tasks_of(m.text for m in self._request.messages if m.role in (*INSTRUCTIONS, "user")),
         )
         own = recall.turn_of(split_origin(operation.origin)[0], alone=alone)
         own.answered(answer)
@@ -117,6 +120,9 @@ class Inputs:
             operation.mark(Incomplete.BUDGET)
         if not self._request.whole:
             operation.mark(Incomplete.UNSERIALISABLE)
+        self._about = self._reply_before()
+        if self._about is not None:
+            operation.set(semconv.OP_PURPOSE, semconv.UPKEEP)
         queries = self._read_query(operation, queries, found)
         nothing = turn.fruitless_for(queries) if turn else []
         searches = self._searches()
@@ -207,11 +213,14 @@ class Inputs:
         if not quoted.known:
             operation.mark(Incomplete.UNKNOWN_ORIGIN)
 
-    def _finished(self) -> recall.Answer | None:
-        """The answer of this turn whose finished exchange new messages of the prompt quote."""
-        given = "\n".join(m.text for place, m in enumerate(self._request.messages) if self._may_quote(place))
-        newest = self._turn.newest_answers() if self._turn else []
-        return finished(given, dict.fromkeys(answer.about or answer for answer in newest))
+    def _reply_before(self) -> recall.Answer | None:
+        """The reply to the user for which the prompt asks upkeep."""
+        messages, turn = self._request.messages, self._turn
+        known = [*turn.newest_answers(), *turn.telling_answers()] if turn else []
+        new = [place for place in range(len(messages)) if self._may_quote(place)]
+        held = self._history.entries.values() if self._history and self._request.held_there else ()
+        origins = {origin for entry in held for _, origin in entry.made_of if origin}
+        return reply_before(messages, new, list(dict.fromkeys(answer.about or answer for answer in known)), origins)
 
     def _may_quote(self, place: int) -> bool:
         """Whether a message of the prompt may quote an answer: new messages of users and tools."""

@@ -15,9 +15,7 @@ from memtrace_otel.instrumentation.chat_history.alignment import REPEATED_BY_CHA
 
 LABEL = re.compile(r"^[^:?.!]{1,40}: *")
 """A speaker or a heading: "Question: "."""
-_SPEAKER = re.compile(r"\S{1,40}: ?\Z")
-_DRAFT = re.compile(r"\b(?:draft|answer|response|result)\b", re.IGNORECASE)
-_END = 64
+QUESTION_END = 64
 """Characters of the end of a question, and at most as many between the question and its answer."""
 
 
@@ -46,25 +44,6 @@ def introduced(message: str, answers: Iterable[recall.Answer]) -> recall.Answer 
         reply = answer.text.strip()
         if reply and text.endswith(reply) and text[: -len(reply)].rstrip(" ").endswith((":", "\n")):
             return answer
-    return None
-
-
-def finished(given: str, answers: Iterable[recall.Answer]) -> recall.Answer | None:
-    """The answer of a finished exchange that a prompt with the texts `given` is about: the answer stands right behind
-    its question, and nothing is asked behind the answer. The reply is a summary, a title or a profile.
-
-    A draft that the prompt asks to improve is no reply yet, and a written chat goes on with its next question.
-    """
-    prompt = recall.fold(given[: recall.PROMPT])
-    for answer in answers:
-        question, text = _last_line(answer.question)[-_END:], recall.fold(answer.text)
-        at = prompt.rfind(text) if question and text else -1
-        asked = prompt.rfind(question, max(at - len(question) - _END, 0), at) if at > 0 else -1
-        if asked >= 0:
-            speaker = _SPEAKER.search(prompt[:asked])
-            goes_on = speaker is not None and speaker[0] in prompt[at + len(text) :]
-            drafted = _DRAFT.search(prompt[asked + len(question) : at])
-            return None if goes_on or drafted else answer
     return None
 
 
@@ -103,7 +82,7 @@ def quoted_answers(
             known = False
         else:
             found += likely[:times]
-    questions = [_last_line(one.question) for one in found]
+    questions = [last_line(one.question) for one in found]
     found = [
         one
         for one, question in zip(found, questions, strict=True)
@@ -112,7 +91,7 @@ def quoted_answers(
     return QuotedAnswers(found, whole, certain or not found, known)
 
 
-def _last_line(question: str) -> str:
+def last_line(question: str) -> str:
     """The last line of a question, without its label."""
     lines = (recall.fold(LABEL.sub("", line.strip() + " ")) for line in reversed(question.splitlines()))
     return next(filter(None, lines), "")
@@ -120,5 +99,5 @@ def _last_line(question: str) -> str:
 
 def _stands_behind(question: str, prompt: str, places: Sequence[int]) -> bool:
     """Whether the prompt has the question right before one of these places, as a written chat does."""
-    end = question[-_END:]
-    return bool(end) and any(end in prompt[max(at - len(end) - _END, 0) : at] for at in places)
+    end = question[-QUESTION_END:]
+    return bool(end) and any(end in prompt[max(at - len(end) - QUESTION_END, 0) : at] for at in places)
