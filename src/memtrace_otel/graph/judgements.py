@@ -77,7 +77,7 @@ def given_answers(
 
 
 def _is_between(answer: OperationSpan) -> bool:
-    """Return whether the call made no reply to the user: tools were called, or a reply has a title or a summary."""
+    """Return whether a call made no reply to the user: it only called tools, or did upkeep behind a reply."""
     only_calls = answer.outputs and all(ref_kind(output.ref) == RefKind.COMPLETION for output in answer.outputs)
     return bool(only_calls) or answer.attributes.get(OP_PURPOSE) == UPKEEP
 

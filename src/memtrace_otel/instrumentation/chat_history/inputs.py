@@ -104,7 +104,7 @@ class Inputs:
             telling,
             query=next(iter(self._asked.items()), ("", "")),
             about=self._about,
-            tasks=tasks_of(m.text for m in self._request.messages if m.role in (*INSTRUCTIONS, "user")),
+            tasks=tasks_of([self._question(), *(m.text for m in self._request.messages if m.role in INSTRUCTIONS)]),
         )
         own = recall.turn_of(split_origin(operation.origin)[0], alone=alone)
         own.answered(answer)

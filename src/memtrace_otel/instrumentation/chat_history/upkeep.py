@@ -14,46 +14,47 @@ from memtrace_otel.instrumentation.chat_history.alignment import REPEATED_BY_CHA
 from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Message
 from memtrace_otel.instrumentation.chat_history.quoted_answers import QUESTION_END, last_line
 
-_TALK = r"(?:conversations?|chats?|dialog(?:ue)?s?|discussion|exchange|transcript|thread|messages|above|so far)"
-_MAKE = (
-    r"\b(?:write|create|generate|give|make|suggest|propose|produce|provide|come up with|think of|choose|find|extract)\b"
-)
-_KEEP = r"\b(?:write|extract|update|maintain|keep|rewrite|revise|merge)\b"
-_SENTENCE = r"[^.?!\n]{0,80}?"
-_OBJECT = r"(?:(?!\b(?:from|using|with|by|on)\b)[^.?!\n]){0,80}?"
+_CHAT = r"(?:conversations?|chats?|dialog(?:ue)?s?|discussion|exchange|transcript|thread)"
+_TALK = rf"(?:{_CHAT}|messages|above|so far)"
+_TOLD = r"(?:gespräch|unterhaltung|chat|verlauf|konversation|conversa)"
+_NAMED = r"(?:titel|titre|t[íi]tul|titolo|r[ée]sum)"
+_MAKE = "(?:write|create|generate|give|make|suggest|propose|produce|provide|come up with|think of|choose|find|extract)"
+_KEEP = "(?:write|extract|update|maintain|keep|rewrite|revise|merge)"
+_READ = "(?:classify|categori[sz]e|label|analy[sz]e|reflect on|extract|identify|detect|decide|what (?:is|was))"
+_SENTENCE = r"[^.?!\n]{0,80}?\b"
+_OBJECT = r"(?:(?!\b(?:from|using|with|by|on)\b)[^.?!\n]){0,80}?\b"
 """The words between a verb and its object."""
 _THIS = rf"(?!\s+(?:of|for|about|on)\s+(?:my|our|your|an?|the)\s+(?!{_TALK}))"
 """No other object than the conversation follows: "a title for the book" is a reply to the user."""
 _TASK = re.compile(
-    rf"\b(?:summari[sz]e|recap|condense|distill?|compress)\b{_OBJECT}\b{_TALK}\b|\bname th(?:e|is) {_TALK}\b"
-    rf"|{_MAKE}{_OBJECT}\b(?:(?:summary|topics?){_SENTENCE}\b{_TALK}|{_TALK}{_SENTENCE}\b(?:summary|topics?))\b"
-    rf"|{_MAKE}{_OBJECT}\b(?:titles?|headline|tags|follow-?ups|(?:follow-?up|related|next) questions)\b{_THIS}"
-    rf"|{_KEEP}{_OBJECT}\b(?:facts|memor(?:y|ies)|profile|notes|preferences|remember(?:ed|ing)?)\b(?! in mind)"
-    rf"|\b(?:rephrase|rewrite|reformulate){_OBJECT}\b(?:question|query)\b"
-    rf"|\b(?:gespräch|unterhaltung|chat|verlauf|conversa\w+)\w*{_SENTENCE}\b(?:titel|zusammen|titre|r[ée]sum|t[íi]tul)\w*"
-    rf"|\b(?:titel|zusammen|titre|r[ée]sum|t[íi]tul)\w*{_SENTENCE}\b(?:gespräch|unterhaltung|chat|verlauf|conversa)"
-    r"|(?:对话|聊天|会話|チャット|대화)[^。？！\n]{0,20}(?:标题|摘要|总结|タイトル|要約|제목|요약)",
-    re.IGNORECASE,
+    rf"\b(?:(?:summari[sz]e|recap|condense|distill?|compress)\b{_OBJECT}{_TALK}\b|name th(?:e|is) {_TALK}\b"
+    rf"|{_MAKE}\b{_OBJECT}(?:(?:summary|topics?)\b{_SENTENCE}{_TALK}|{_TALK}\b{_SENTENCE}(?:summary|topics?))\b"
+    rf"|{_MAKE}\b{_OBJECT}(?:titles?|headline|tags|follow-?ups|(?:follow-?up|related|next) questions)\b{_THIS}"
+    rf"|{_KEEP}\b{_OBJECT}(?:facts|memor(?:y|ies)|profile|notes|preferences|remember(?:ed|ing)?)\b(?! in mind)"
+    rf"|{_READ}\b{_SENTENCE}th(?:e|is) (?:\w+ )?{_CHAT}\b"
+    rf"|(?:rephrase|rewrite|reformulate)\b{_OBJECT}(?:question|query)\b"
+    rf"|{_TOLD}\w*{_SENTENCE}{_NAMED}|(?:{_NAMED}|fass)\w*{_SENTENCE}{_TOLD})"
+    r"|(?:对话|聊天|会話|チャット|대화)[^。？！\n]{0,20}(?:标题|摘要|总结|タイトル|要約|제목|요약)"
 )
 _REWORK = re.compile(
-    rf"\b(?:improve|revise|refine|polish|rewrite|rephrase|shorten|correct|proofread|fix|edit)\b{_SENTENCE}"
-    r"\b(?:answer|reply|response|draft)\b|\btranslate\b|\bübersetz|\bfinal (?:answer|reply|response)\b",
-    re.IGNORECASE,
+    r"\b(?:(?:improve|revise|refine|polish|rewrite|rephrase|shorten|correct|proofread|fix|edit|make)\s+(?:\w+\s+){0,3}"
+    r"(?:answer|reply|response|draft)\b|translate\b|übersetz|final (?:answer|reply|response)\b"
+    rf"|(?:answer|respond to|reply to) (?:the|this|that|each)\b{_SENTENCE}(?:questions?|users?|customer)\b)"
 )
 """Words that ask for another reply to the user."""
 _USER = re.compile(
-    r"\b(?:I|me|my|we|us|our|(?:can|could|would|will) you|ich|mir|mich|meine?[rnms]?|wir|uns\w*|je|moi|nous|nos)\b",
-    re.IGNORECASE,
+    r"\b(?:i|me|my|we|us|our|(?:can|could|would|will|do|did|have|are) you"
+    r"|ich|mir|mich|meine?[rnms]?|wir|uns\w*|je|moi|nous|nos)\b"
 )
 """Words by which the user asks: "Can you summarise our conversation?" """
 _SPEAKER = re.compile(r"\b(?:assistant|ai|bot|chatbot|agent|model|assistent)\b|助手|アシスタント", re.IGNORECASE)
 _MARKUP = re.compile(r"<[^<>]*>")
-_LONGEST = 20_000
+_LONGEST = 6_000
 
 
 def tasks_of(texts: Iterable[str]) -> frozenset[str]:
     """The phrases in the texts of a prompt that ask for upkeep."""
-    return frozenset(found[0].casefold() for text in texts for found in _TASK.finditer(_shortened(text)))
+    return frozenset(found[0] for text in texts for found in _TASK.finditer(_instructions(text)))
 
 
 def reply_before(
@@ -79,13 +80,13 @@ def reply_before(
             ends = _ends_with(asked, question, text)
         elif said >= 0 or answer.origin in held or recall.quotes(told, text):
             given = [messages[place] for place in new if place > said] or telling
-            if given is not telling and any(_USER.search(message.text) for message in given):
+            if given is not telling and any(_USER.search(_instructions(message.text)) for message in given):
                 return None
         elif not (recall.quotes(asked, question) or recall.quotes(told, question)):
             continue
         texts = [m.text.replace(answer.text.strip(), " ").replace(answer.question.strip() or "\n", " ") for m in given]
         asks = ends or tasks_of(texts) - answer.tasks
-        return answer if asks and not any(_REWORK.search(_shortened(text)) for text in texts) else None
+        return answer if asks and not any(_REWORK.search(_instructions(text)) for text in texts) else None
     return None
 
 
@@ -105,6 +106,6 @@ def _ends_with(prompt: str, question: str, text: str) -> bool:
     return bool(speaks) and re.search(r"\w", _MARKUP.sub(" ", prompt[at + len(text) :])) is None
 
 
-def _shortened(text: str) -> str:
-    """The beginning and the end of a long text: instructions stand there."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}\n{text[-_LONGEST // 2 :]}"
+def _instructions(text: str) -> str:
+    """The beginning and the end of a text, where instructions stand, in lower case."""
+    return (text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}\n{text[-_LONGEST // 2 :]}").lower()
