@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 _MONTHS = {"januar": "January", "jänner": "January", "februar": "February", "märz": "March", "mai": "May",
            "juni": "June", "juli": "July", "oktober": "October", "dezember": "December"}  # fmt: skip
+_ENGLISH_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 _WEEKDAYS = {"montag": "Monday", "dienstag": "Tuesday", "mittwoch": "Wednesday", "donnerstag": "Thursday",
              "freitag": "Friday", "samstag": "Saturday", "sonnabend": "Saturday", "sonntag": "Sunday"}  # fmt: skip
 _UNITS = {"tag": "day", "woche": "week", "monat": "month", "jahr": "year"}
@@ -49,13 +50,14 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
      lambda m: f" {'last' if m[1] == '上' else 'next'} {_CHINESE_WEEKDAYS[m[2]]} "),
     (re.compile(rf"\b([0-3]?\d)\. ?({'|'.join(_MONTHS)}|april|august|september|november)\b", re.IGNORECASE),
      lambda m: f"{m[1]} {_MONTHS.get(m[2].lower(), m[2])}"),
+    (re.compile(rf"\b([0-3]?\d)(?=(?:{_ENGLISH_MONTHS})\b)"), lambda m: f"{m[1]} "),
     (re.compile(rf"\b({'|'.join(_MONTHS)})(?= (?:19|20)\d\d\b)", re.IGNORECASE), lambda m: _MONTHS[m[1].lower()]),
     (re.compile(rf"\b(in|vor) {_COUNT} {_UNIT}\b", re.IGNORECASE), _german_span),
     (re.compile(rf"\b(nächst|kommend|letzt|vergangen)e[mnrs]? {_WEEKDAY}\b", re.IGNORECASE),
      lambda m: f"{'next' if m[1].lower() in ('nächst', 'kommend') else 'last'} {_WEEKDAYS[m[2].lower()]}"),
     (re.compile(r"\b(?:vorgestern|gestern|heute|(?<!heute )morgen|übermorgen)\b"), lambda m: _DAYS[m[0]]),
 )  # fmt: skip
-"""Pattern and its English form. "Morgen" in capitals is the time of day."""
+"""Pattern and its English form; "3June" is English without its space. "Morgen" in capitals is the time of day."""
 
 
 def in_english(text: str) -> str:

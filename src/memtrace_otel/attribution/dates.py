@@ -27,6 +27,7 @@ _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _WEEKDAY = r"(?P<weekday>mon|tue|wed|thu|fri|sat|sun)(?:s|rs|nes|urs|ur)?(?:day)?s?\b"
 _COUNT = rf"(?P<count>\d{{1,3}}|{'|'.join(_NUMBERS)})(?: of)?"
 _UNIT = r"(?P<unit>day|week|weekend|month|year)s?"
+_PARTS = ("first", "second", "third", "fourth", "last")
 _ANY_DAY = date(2000, 1, 1)
 
 
@@ -190,10 +191,11 @@ def _before(match: re.Match[str], today: date | None) -> Period | None:
     if (day := day_of_text(match["rest"])) is None:
         return None
     groups = match.groupdict()
-    steps = -_count(groups.get("count"))
+    count = _count(groups.get("count"))
     if weekday := groups.get("weekday"):
         return _last_weekday(weekday, day)
-    return _unit(groups["unit"].lower(), day, steps if "before" in match[0].lower() else -steps)
+    unit, after = groups["unit"].lower(), match["side"].lower() == "after"
+    return _unit(unit, day, count - (unit == "weekend") if after else -count)  # 0 is the next weekend
 
 
 def _week_of(match: re.Match[str], today: date | None) -> Period | None:
@@ -202,6 +204,13 @@ def _week_of(match: re.Match[str], today: date | None) -> Period | None:
         return None
     monday = day - timedelta(days=day.weekday())
     return Period(monday, monday + timedelta(days=6))
+
+
+def _week_of_month(match: re.Match[str], today: date | None) -> Period | None:
+    """ "The first week of May 2023", "the last weekend of May"; without a year it may be any."""
+    month, part = _month(int(match["year"] or 2000), _month_number(match)), _PARTS.index(match["part"].lower())
+    start = month.end - timedelta(days=6) if part == len(_PARTS) - 1 else month.start + timedelta(days=7 * part)
+    return Period(start, start + timedelta(days=6), yearless=not match["year"])
 
 
 def _count(word: str | None) -> int:
@@ -251,7 +260,8 @@ _EARLIER = _MONTH.replace("<month>", "<earlier>")
 
 # Longest and most specific first: a span of text is read once.
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date | None], Period | None]], ...] = (
-    (_form(rf"\b(?:{_COUNT} )?{_UNIT} (?:before|prior to|after) (?P<rest>.{{6,24}})"), _before),
+    (_form(rf"\b(?:{_COUNT} )?{_UNIT} (?P<side>before|prior to|after) (?P<rest>.{{6,24}})"), _before),
+    (_form(rf"\b(?P<part>{'|'.join(_PARTS)}) week(?:end)? (?:of|in) {_MONTH}(?:,? ?{_YEAR})?"), _week_of_month),
     (_form(r"\b(?P<unit>week)(?:end)? of (?P<rest>.{6,24})"), _week_of),
     (_form(rf"\b{_WEEKDAY} (?:before|prior to) (?P<rest>.{{6,24}})"), _before),
     (_form(rf"{_FIRST}(?:(?: of)? {_EARLIER})?{_TO}{_DAY}(?: of)? {_MONTH}(?:,? ?{_YEAR})?"), _range),

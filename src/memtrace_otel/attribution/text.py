@@ -42,6 +42,7 @@ _GROUPS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:\.\d{3})+)")
 _DECIMAL = re.compile(r"(\d+|[1-9]\d{0,2}(?:,\d{3})+(?=\.)|[1-9]\d{0,2}(?:\.\d{3})+(?=,))[.,](\d+)")
 _ASKED = re.compile(r"[^.!?？。！\n]*[?？]")
 _NAME = re.compile(r"[^\W\d_]+")
+_BEFORE_PRONOUN = frozenset({"that", "this", "which", "another", "any", "each", "every", "no", "the"})
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\uac00-\ud7af]")
 
 
@@ -81,12 +82,14 @@ def _number(digits: str) -> str:
 def _spelled_numbers(given: list[str]) -> list[str]:
     """Return the words with spelled numbers as digits: "three thousand two hundred" is 3200, "twenty five" is 25."""
     result: list[str] = []
-    last = ""  # the last word that was part of a spelled number
+    last = ""
     for word in given:
         known = result[-1] if result and result[-1].isdigit() and len(result[-1]) <= _MOST_DIGITS else ""
         if word in MULTIPLIERS and known:
             below = int(known) % 1000 if word == "hundred" else int(known)  # in 3 thousand 2 hundred, the 2 alone
             result[-1] = str(int(known) - below + below * MULTIPLIERS[word])
+        elif word == "one" and last in _BEFORE_PRONOUN:
+            pass  # "that one" counts nothing
         elif (value := NUMBER_WORDS.get(word, TENS.get(word))) is not None:
             follows = (last in TENS and 0 < value < 10) or (last in MULTIPLIERS and value < MULTIPLIERS[last])
             if known and follows:

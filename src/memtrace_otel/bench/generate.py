@@ -48,6 +48,10 @@ class BenchError(ValueError):
     """What was asked for cannot be done; the message says what is needed."""
 
 
+class NotAdmitted(BenchError):
+    """No attempt at a case shows its fault."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to generate. Cases are numbered: a larger number of cases keeps the first ones."""
@@ -113,7 +117,7 @@ def case_id(seed: int, number: int) -> str:
 
 
 def make_case(plan: Plan, number: int) -> Case:
-    """Return the first admitted case of a number. Raises BenchError when no attempt is admitted."""
+    """Return the first admitted case of a number. Raises NotAdmitted when no attempt is admitted."""
     rejected: Counter[str] = Counter()
     system, code, wording = plan.case(number)
     for attempt in range(_ATTEMPTS):
@@ -153,7 +157,7 @@ def make_case(plan: Plan, number: int) -> Case:
             "rejected": dict(rejected),
         }
         return Case(str(truth["case"]), encode_request(run.spans()), truth)
-    raise BenchError(f"case {number} ({code}, {wording}): no attempt of {_ATTEMPTS} was admitted: {dict(rejected)}")
+    raise NotAdmitted(f"case {number} ({code}, {wording}): no attempt of {_ATTEMPTS} was admitted: {dict(rejected)}")
 
 
 def _shape(code: str, rng: Random) -> Shape:
@@ -212,9 +216,16 @@ def _verdict(story: Story, fault: Fault, run: Run) -> dict[str, Any]:
 
 # --- files -------------------------------------------------------------------------------------------------------
 def generate(
-    plan: Plan, directory: Path, *, processes: int | None = None, progress: Progress = lambda d, t: None
+    plan: Plan,
+    directory: Path,
+    *,
+    processes: int | None = None,
+    progress: Progress = lambda d, t: None,
+    left_out: Callable[[str], None] = lambda reason: None,
 ) -> int:
     """Write the cases that the directory lacks; return how many were written.
+
+    A file of conversations may hold no story for a fault: `left_out` is told of each such case.
 
     Raises BenchError for a directory that holds something else, or cases of another plan, and where no fault applies.
     """
@@ -229,20 +240,27 @@ def generate(
     done = plan.cases - len(missing)
     progress(done, plan.cases)
     workers = min(processes or os.cpu_count() or 1, max(1, len(missing) // _CHUNK))
+    written = 0
+    for reasons in _in_chunks(plan, directory, missing, workers):
+        written += reasons.count("")
+        progress(done := done + len(reasons), plan.cases)
+        for reason in filter(None, reasons):
+            left_out(reason)
+    return written
+
+
+def _in_chunks(plan: Plan, directory: Path, missing: Sequence[int], workers: int) -> Iterator[list[str]]:
+    """Write the cases in processes; yield per chunk what `_write_case` returns for each."""
     if workers <= 1:
-        for number in missing:
-            write_case(directory, make_case(plan, number))
-            progress(done := done + 1, plan.cases)
-    else:
-        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-            chunks = [pool.submit(_write_cases, plan, directory, chunk) for chunk in _chunks(missing)]
-            try:
-                for chunk in as_completed(chunks):
-                    progress(done := done + chunk.result(), plan.cases)
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-    return len(missing)
+        yield from ([_write_case(plan, directory, number)] for number in missing)
+        return
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        chunks = [pool.submit(_write_cases, plan, directory, chunk) for chunk in _chunks(missing)]
+        try:
+            yield from (chunk.result() for chunk in as_completed(chunks))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _claim(plan: Plan, directory: Path) -> None:
@@ -275,10 +293,19 @@ def _chunks(numbers: Sequence[int]) -> Iterator[list[int]]:
         yield chunk
 
 
-def _write_cases(plan: Plan, directory: Path, numbers: Sequence[int]) -> int:
-    for number in numbers:
+def _write_cases(plan: Plan, directory: Path, numbers: Sequence[int]) -> list[str]:
+    return [_write_case(plan, directory, number) for number in numbers]
+
+
+def _write_case(plan: Plan, directory: Path, number: int) -> str:
+    """Write a case; return '', or why the conversations of the user hold no such case."""
+    try:
         write_case(directory, make_case(plan, number))
-    return len(numbers)
+    except NotAdmitted as error:
+        if plan.stories == TEMPLATES:
+            raise
+        return str(error)
+    return ""
 
 
 def write_case(directory: Path, case: Case) -> None:

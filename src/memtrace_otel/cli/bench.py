@@ -115,9 +115,12 @@ def generate(
     try:
         with progress_bar("generate") as progress:
             plan = Plan(seed, cases, systems, faults, messages, stories)
-            written = generate(plan, directory, processes=processes, progress=progress)
+            reasons: list[str] = []
+            written = generate(plan, directory, processes=processes, progress=progress, left_out=reasons.append)
     except (BenchError, RealSystemError) as error:
         fail(str(error))
+    if reasons:
+        click.echo(f"left out {len(reasons)} cases that the conversations do not hold, as {reasons[0]}", err=True)
     click.echo(f"{written} new cases in {directory}")
 
 

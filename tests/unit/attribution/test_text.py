@@ -19,6 +19,7 @@ from memtrace_otel.attribution.text import (
     numbers,
     polarity,
     terms,
+    words,
 )
 from tests.hang import guarded_against_hanging
 
@@ -124,3 +125,8 @@ def test_rare_terms_weigh_more() -> None:
 def test_comparison_of_hostile_contents_ends(look: Callable[[], object]) -> None:
     with guarded_against_hanging():
         look()
+
+
+def test_one_is_a_number_only_where_something_is_counted() -> None:
+    assert words("Happy to help with that one, about one hour.")[-3:] == ["about", "1", "hour"]
+    assert numbers("I found that one, and which one?") == frozenset()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from memtrace_otel.bench import generate as generating
 from memtrace_otel.bench.faults import CODES
 from memtrace_otel.bench.generate import Plan, make_case, read_truths
 from memtrace_otel.cli import main
@@ -83,7 +84,7 @@ def test_every_fault_but_those_of_corrections_is_admitted(stories: Path) -> None
         assert any("stamps arrived" in variable.content for span in spans for variable in span.inputs)
 
 
-def test_the_commands_take_a_file(stories: Path, tmp_path: Path) -> None:
+def test_the_commands_take_a_file(stories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def generate(file: Path, out: str) -> Any:
         return CliRunner().invoke(
             main, ["bench", "generate", "--out", str(tmp_path / out), "--stories", str(file), "--cases", "3"]
@@ -91,6 +92,11 @@ def test_the_commands_take_a_file(stories: Path, tmp_path: Path) -> None:
 
     assert generate(stories, "cases").exit_code == 0
     assert len(read_truths(tmp_path / "cases")) == 3
+    with monkeypatch.context() as none:
+        none.setattr(generating, "_refused", lambda *case: "right with the fault")
+        left = generate(stories, "none")
+    assert (left.exit_code, left.stdout) == (0, f"0 new cases in {tmp_path / 'none'}\n")
+    assert "left out 3 cases that the conversations do not hold, as case 0 (" in left.stderr
     other = tmp_path / "other.json"
     other.write_text('{"messages": []}')
     refused = generate(other, "refused")
