@@ -10,7 +10,7 @@ from memtrace_otel.attribution.entailment import Reading
 from memtrace_otel.attribution.expectation import Expectation, Need, carries
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.source_messages import Source
-from memtrace_otel.attribution.text import Lexicon, leading_name, named, names, numbers, statements, terms
+from memtrace_otel.attribution.text import Lexicon, leading_name, likes, named, names, numbers, statements, terms
 
 AS_MUCH_ABOUT = 0.75
 """A text is about the question when its similarity is at least this share of the similarity of the best source."""
@@ -69,6 +69,12 @@ def told_piece(source: Source, compare: Comparison) -> Need | None:
     taken = terms("\n".join(version.content for version in (*source.facts, *source.written)))
     times = tuple(periods(told, source.message.day))
     return Need(told, added & taken or added, times, in_part=True) if added else None
+
+
+def turned_round(text: str, need: Need, sources: Iterable[Source]) -> bool:
+    """Return whether a text likes what its messages dislike, or dislikes what they like."""
+    liked = likes(text, need.terms)
+    return liked is not None and {likes(s.message.content, need.terms) for s in sources} == {not liked}
 
 
 def renewed(before: Version, after: Version, messages: Iterable[Source], compare: Comparison) -> bool:

@@ -93,6 +93,11 @@ def _read(text: str, today: date | None) -> tuple[list[Period], bytearray]:
     return [period for _, period in sorted(found)], taken
 
 
+def days_of_a_month(text: str) -> set[int]:
+    """Return the days that the text names without their month: "on the 19th"."""
+    return {int(match["day"]) for match in _BARE_DAY.finditer(without_periods(text))}
+
+
 def day_of(nanoseconds: int) -> date | None:
     """Return the UTC day of a span time, None for an unset one."""
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC).date() if nanoseconds > 0 else None
@@ -254,6 +259,10 @@ def _form(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
+_BARE_DAY = _form(
+    r"\b(?:on|by|until|till|from|since|for|to|am|zum) (?:the )?(?P<day>[0-3]?\d)(?:st|nd|rd|th)\b"
+    r"(?! (?:of|floor|century|street|avenue|anniversary|birthday|place|time|page|row)\b)"
+)
 _FIRST = r"\b(?P<first>[0-3]?\d)(?:st|nd|rd|th)?"
 _TO = r" ?(?:-|–|—|to|until|till|through) ?(?:the )?"
 _EARLIER = _MONTH.replace("<month>", "<earlier>")

@@ -8,7 +8,7 @@ from datetime import date
 from functools import cached_property
 from math import inf
 
-from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT, Comparison, renewed, told_piece
+from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT, Comparison, renewed, told_piece, turned_round
 from memtrace_otel.attribution.entailment import Reading
 from memtrace_otel.attribution.expectation import (
     AnswerForm,
@@ -20,8 +20,8 @@ from memtrace_otel.attribution.expectation import (
     same_answer,
 )
 from memtrace_otel.attribution.failures import expected_known
-from memtrace_otel.attribution.lineage import Lineage, Version, overwriting
-from memtrace_otel.attribution.prompt_memory import prompt_memory
+from memtrace_otel.attribution.lineage import Lineage, Loss, Version, overwriting
+from memtrace_otel.attribution.prompt_memory import own_prompt, prompt_memory
 from memtrace_otel.attribution.search_results import Hit, search_results
 from memtrace_otel.attribution.source_messages import Source, dictated, sources_of
 from memtrace_otel.attribution.text import abstains, numbers, script, terms
@@ -72,14 +72,6 @@ class Life:
         return max((i + 1 for i, there in enumerate(reached) if there), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """`before` carried a piece, `after` (by an update or a deletion) does not."""
-
-    before: Version
-    after: Version
-
-
 class Evidence:
     """Everything that the rules read. Built once per failure; pure apart from caching."""
 
@@ -109,6 +101,10 @@ class Evidence:
         if memory := prompt_memory(lineage, self.answer_span, self.results):
             self._prompts, self.results = memory.versions, memory.results
             self.messages = (*memory.messages, *self.messages)
+        self._asked: tuple[Version, ...] = ()
+        if memory := own_prompt(lineage, failure, self.results, self.messages):
+            self._asked, self.results = memory.versions, memory.results
+            self.messages = (*memory.messages, *self.messages)
         self.compare = Comparison(self.wish, self._texts(), reading)
         if reading:
             form = AnswerForm.TERMS if reading.refutes else self.wish.form
@@ -122,6 +118,7 @@ class Evidence:
         histories = (history for ref in self.lineage.records() for history in self.lineage.histories(ref, asked))
         kept = (tuple(self._kept(history)) for history in histories)
         found = tuple((*history, *self._trimmed(history[-1])) for history in kept if history)
+        found += tuple((version,) for version in self._asked)
         return (*found, self._prompts) if self._prompts else found
 
     def _trimmed(self, last: Version) -> list[Version]:
@@ -398,7 +395,8 @@ class Evidence:
             if need.in_part and not taken_here:
                 return False
             held = self.compare.supports(item.content, need, item.day, undated=taken_here)
-            if not held or self.compare.of_another(item.content):
+            turned = taken_here and turned_round(item.content, need, sources)
+            if not held or turned or self.compare.of_another(item.content):
                 return False
             return self.compare.about(item.content) >= (bar_own if taken_here else bar)
 

@@ -10,12 +10,13 @@ from enum import StrEnum
 
 from memtrace_otel.attribution.competing import competes
 from memtrace_otel.attribution.date_words import in_english
-from memtrace_otel.attribution.dates import Period, periods, without_periods
+from memtrace_otel.attribution.dates import Period, days_of_a_month, periods, without_periods
 from memtrace_otel.attribution.text import (
     Lexicon,
     abstains,
     concluded,
     first_statement,
+    in_units_of,
     items,
     negated,
     numbers,
@@ -134,7 +135,10 @@ def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None, 
 
     With `undated`, what names no time is about the day it was told.
     """
+    text = in_units_of(need.text, text)
     if need.periods:
+        if any(wanted.days == 1 and wanted.start.day in days_of_a_month(text) for wanted in need.periods):
+            return True
         stated = periods(text, today)
         if not stated and today is not None and undated:  # a week or weekend is known from words only
             return any(w.contains(Period(today, today)) for w in need.periods if w.days == 1 or w.days >= 28)
@@ -161,6 +165,7 @@ def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool
         return False
     if need.periods:
         return any(wanted.same(stated) for wanted in need.periods for stated in periods(given))
+    given = in_units_of(need.text, given)
     if need.terms == numbers(need.text):  # a bare number is answered by that number and no other
         return numbers(without_periods(given)) - need.asked == need.terms
     return carries(given, need, lexicon)
@@ -179,7 +184,7 @@ def same_answer(given: str, wish: Expectation) -> bool:
         )
     if abstains(given):
         return False
-    given = concluded(given)
+    given = in_units_of(wish.expected, concluded(given))
     if wish.form is AnswerForm.POLAR:
         return _same_polarity(given, wish)
     given = _without_opening(given, wish)

@@ -62,6 +62,14 @@ class Version:
         return self.action == Action.DELETE
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """`before` carried a piece of the answer, `after` (by an update or a deletion) does not."""
+
+    before: Version
+    after: Version
+
+
 class Lineage:
     """Index of a graph by the flow of information."""
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from memtrace_otel.attribution.dates import day_of
 from memtrace_otel.attribution.lineage import RECORD_KINDS, Lineage, Version
 from memtrace_otel.attribution.search_results import Hit, SearchResults
 from memtrace_otel.attribution.source_messages import Source, asked_of
-from memtrace_otel.model import OperationSpan, ref_kind
+from memtrace_otel.attribution.text import terms
+from memtrace_otel.model import Failure, OperationSpan, ref_kind
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 _OPENING = 16  # characters: "You are a cook. " and more are alike in two calls of one assistant
@@ -58,6 +59,26 @@ def prompt_memory(lineage: Lineage, answer: OperationSpan, results: SearchResult
     last = versions[-1]
     hit = Hit(last.ref, last.origin, lineage.record(last.key), last.content, last.day, 1, answer)
     return PromptMemory(tuple(versions), tuple(told), replace(results, hits=(*results.hits, hit)))
+
+
+def own_prompt(
+    lineage: Lineage, failure: Failure, results: SearchResults, messages: Sequence[Source]
+) -> PromptMemory | None:
+    """Return what tells a word of the expected answer where no message does: the prompt of the answer as a hit, and the
+    questions of earlier calls with the same instructions, which the prompt does not repeat. None with a search or
+    without instructions, and where nothing tells such a word."""
+    answer, wanted = failure.answer_span, terms(failure.expected) - terms(failure.question)
+    own = _prompt(lineage, answer)
+    if not own or results.searches or any(wanted & terms(source.message.content) for source in messages):
+        return None
+    calls = [s for s in lineage.spans if s.kind == OpKind.RESPOND and s.start < answer.start]
+    calls = [s for s in calls if _opens_alike(_prompt(lineage, s), own)]
+    told = tuple(s for call in calls for s in _told(lineage, call, []) if wanted & terms(s.message.content))
+    keys = [key for role in (Role.PROMPT, Role.QUERY) for v, key in lineage.reads(answer) if v.role == role]
+    hit = Hit(keys[0].ref, keys[0].origin, lineage.record(keys[0]), own, day_of(answer.start), 1, answer)
+    hits = (*results.hits, hit) if wanted & terms(own) else results.hits
+    versions = tuple(source.message for source in told)
+    return PromptMemory(versions, told, replace(results, hits=hits)) if told or hits != results.hits else None
 
 
 def _prompt(lineage: Lineage, span: OperationSpan) -> str:

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from decimal import Decimal, DecimalException
 from functools import lru_cache
 
 from memtrace_otel.attribution.clock import on_24_hours
@@ -18,12 +19,15 @@ from memtrace_otel.attribution.vocabulary import (
     ABSTAINS,
     CONCLUDES,
     DERIVATIONS,
+    DISLIKES,
     INFLECTIONS,
+    LIKES,
     MULTIPLIERS,
     NEGATION,
     NUMBER_WORDS,
     SENTENCE_END,
     SEPARATORS,
+    SIZES,
     STOP_WORDS,
     SYMBOLS,
     TENS,
@@ -41,6 +45,8 @@ _SPACED_GROUPS = re.compile(r"(?<![\d.,:])[1-9]\d{0,2}(?:[ '’]\d{3})+(?![\d:])
 _GROUPS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:\.\d{3})+)")
 _DECIMAL = re.compile(r"(\d+|[1-9]\d{0,2}(?:,\d{3})+(?=\.)|[1-9]\d{0,2}(?:\.\d{3})+(?=,))[.,](\d+)")
 _ASKED = re.compile(r"[^.!?？。！\n]*[?？]")
+_CLAUSE_END = re.compile(r"[,;:]\s|\b(?:but|and|aber|und)\b", re.IGNORECASE)
+_QUANTITY = re.compile(rf"(\d+(?:[.,]\d+)*) ?({'|'.join(sorted(SIZES, key=len, reverse=True))})s?\b", re.IGNORECASE)
 _NAME = re.compile(r"[^\W\d_]+")
 _BEFORE_PRONOUN = frozenset({"that", "this", "which", "another", "any", "each", "every", "no", "the"})
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\uac00-\ud7af]")
@@ -170,6 +176,31 @@ def abstains(text: str) -> bool:
 def negated(text: str) -> bool:
     """Return whether the text denies something."""
     return NEGATION.search(text) is not None
+
+
+def likes(text: str, wanted: frozenset[str]) -> bool | None:
+    """Return whether the clause with most of the wanted words likes (True) or dislikes (False); None for neither."""
+    clause = max(_CLAUSE_END.split(text), key=lambda part: len(terms(part) & wanted))
+    if DISLIKES.search(clause) or (LIKES.search(clause) and negated(clause)):
+        return False
+    return True if LIKES.search(clause) else None
+
+
+def in_units_of(reference: str, text: str) -> str:
+    """Return the text with its quantities in the units of the reference: "185 cm" is "1.85 m" beside "2 m"."""
+    units = {SIZES[unit.lower()][0]: unit.lower() for _, unit in _QUANTITY.findall(reference)}
+
+    def converted(quantity: re.Match[str]) -> str:
+        dimension, size = SIZES[quantity[2].lower()]
+        unit = units.get(dimension, "")
+        if not unit or SIZES[unit][1] == size:
+            return quantity[0]
+        try:
+            return f"{(Decimal(_number(quantity[1])) * size / SIZES[unit][1]).normalize():f} {unit}"
+        except DecimalException:
+            return quantity[0]
+
+    return _QUANTITY.sub(converted, text) if units else text
 
 
 def polarity(text: str) -> bool | None:

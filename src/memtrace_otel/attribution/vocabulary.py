@@ -46,6 +46,25 @@ UNITS = {
     "hrs": "hour",
 }
 
+SIZES = {
+    name: (dimension, size)
+    for dimension, table in (
+        ("length", "1 mm millimeter millimetre, 10 cm centimeter centimetre, 1000 m meter metre, 1000000 km kilometer"),
+        ("mass", "1 mg milligram, 1000 g gram, 1000000 kg kilo kilogram"),
+        ("volume", "1 ml milliliter millilitre, 10 cl, 100 dl, 1000 l liter litre"),
+        ("duration", "1 min minute, 60 h hr hour"),
+    )
+    for size, *names in ((int(row.split()[0]), *row.split()[1:]) for row in table.split(","))
+    for name in names
+}
+"""Name of a unit -> its dimension, and its size in the smallest unit of the dimension."""
+
+LIKES = re.compile(r"\b(?:like|love|enjoy|prefer|adore)[sd]?\b|\bfond of\b|喜欢", re.IGNORECASE)
+DISLIKES = re.compile(
+    r"\b(?:hate|dislike|detest|loathe|avoid)[sd]?\b|\b(?:cannot|can['’]t) (?:stand|bear)\b|\b(?:no|not|without)\b",
+    re.IGNORECASE,
+)
+
 INFLECTIONS = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("edly", ""), ("ied", "y"), ("ed", ""), ("ly", ""), ("s", ""))
 DERIVATIONS = ("ation", "ance", "ence", "ment", "ness", "ion", "ate", "ant", "ent", "ful")
 

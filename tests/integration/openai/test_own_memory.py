@@ -125,3 +125,36 @@ def test_feedback_is_about_the_reply_to_the_user(
     exporter.export(judges)
     with SqliteStore.open(tmp_path / "replies.db") as store:
         assert [failure.answer for failure in find_failures(build_graph(store.spans()))] == [reply]
+
+
+@pytest.mark.usefixtures("content_on")
+def test_a_prompt_with_other_notes_than_the_search_found_shows_no_hit(
+    recording: Recording, server: ModelServer, client: openai.OpenAI, tmp_path: object
+) -> None:
+    scope = scope_id("notes", user="ana")
+
+    @operation("create_memory", kind="create", system="my_memory", scope=scope, tracer=recording.tracer,
+               inputs={"said": "message"}, output="memory", action="ADD")  # fmt: skip
+    def remember(said: str) -> str:
+        return said
+
+    @operation("search_memory", kind="retrieve", system="my_memory", scope=scope, tracer=recording.tracer,
+               inputs={"question": "query"}, output="memory")  # fmt: skip
+    def search(question: str) -> list[str]:
+        return ["Ana likes green tea"]
+
+    remember("Ana likes green tea")
+    with recording.tracer.start_as_current_span("turn"):
+        search(QUESTION)
+        server.replies = ["Black tea."]
+        prompt = f"Notes:\n- Ana likes black tea\n\nQuestion: {QUESTION}"
+        client.chat.completions.create(model="m1", messages=[{"role": "user", "content": prompt}])
+        assert feedback("fail", expected="Green tea", tracer=recording.tracer)
+    path = f"{tmp_path}/notes.db"
+    MemtraceSpanExporter(path=path).export(recording.spans())
+    with SqliteStore.open(path) as store:
+        graph = build_graph(store.spans())
+    [failure] = find_failures(graph)
+    verdict = attribute(graph, failure)
+    assert (verdict.failure_type, verdict.operation) == ("retrieval", "chat m1")
+    assert "the prompt does not hold the record" in verdict.reason

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from memtrace_otel.attribution.dates import Period, day_of_text, periods
+from memtrace_otel.attribution.dates import Period, day_of_text, days_of_a_month, periods
 
 TODAY = date(2024, 7, 17)  # a Wednesday
 
@@ -64,6 +64,11 @@ def test_relative_expressions_need_a_day() -> None:
 def test_words_that_only_look_like_months() -> None:
     assert periods("they may march on", TODAY) == []
     assert periods("Guten Morgen", TODAY) == []
+
+
+def test_days_without_their_month() -> None:
+    assert days_of_a_month("She can see us on the 19th, or by the 3rd.") == {3, 19}
+    assert not days_of_a_month("On the 19th of May we live on the 3rd floor, since the 18th century.")
 
 
 def test_impossible_days_are_left_out() -> None:

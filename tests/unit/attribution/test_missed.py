@@ -238,6 +238,21 @@ def test_a_summary_that_the_prompt_holds_in_place_of_a_message_lost_the_piece(qu
     assert (f'the summary "{reply}"' in found.reason) == quoted
 
 
+@pytest.mark.parametrize(
+    ("gap", "words"), [("unparsed", "could not be parsed"), ("unknown_record", "a record that does not exist")]
+)
+def test_a_decision_that_the_memory_dropped_is_told(gap: str, words: str) -> None:
+    message = put("message:2", LOCKER, role=Role.MESSAGE)
+    write = span(1, 1, OpKind.INGEST, scope=ALICE, inputs=[message])
+    fact = put("fact:2", LOCKER)
+    extract = span(1, 2, OpKind.EXTRACT, parent=1, scope=ALICE, inputs=[message], outputs=[fact])
+    read_fact = seen("fact:2", extract.origin)
+    decide = span(1, 3, OpKind.DECIDE, parent=1, scope=ALICE, inputs=[read_fact], incomplete=(gap,))
+    found = verdict([extract, decide], SYSTEM, write=write)
+    assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (FailureType.UPDATE, decide.origin)
+    assert words in found.reason
+
+
 def test_a_reply_that_could_not_be_parsed_is_quoted() -> None:
     message = put("message:2", LOCKER, role=Role.MESSAGE)
     write = span(1, 1, OpKind.INGEST, scope=ALICE, inputs=[message])

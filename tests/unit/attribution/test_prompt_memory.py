@@ -53,6 +53,8 @@ REWRITTEN = call(4, f"Notes: {FACT}. New: {OTHER}", "Rewrite the notes.", reply=
             *("", FailureType.UPDATE, origin_of(8, 1)),
             id="notes before the message of the user",
         ),
+        pytest.param([], f"{SYSTEM}{FACT}. {OTHER}", FailureType.RESPONSE, origin_of(8, 1), id="only in the prompt"),
+        pytest.param([call(1, FACT, SYSTEM)], SYSTEM, FailureType.RETRIEVAL, origin_of(8, 1), id="other conversation"),
         pytest.param([call(1, FACT, "It is 3 May.")], "It is 4 May.", FailureType.UNKNOWN, "-", id="nothing is kept"),
     ],
 )  # fmt: skip
@@ -61,3 +63,9 @@ def test_the_prompts_of_an_assistant_are_the_versions_of_its_notes(
 ) -> None:
     found = verdict(*calls, prompt=prompt)
     assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (kind, operation), found.reason
+
+
+def test_what_was_told_in_another_conversation_is_named_so() -> None:
+    found = verdict(call(1, FACT, SYSTEM), prompt=SYSTEM)
+    assert "another conversation" in found.reason
+    assert FACT in found.reason

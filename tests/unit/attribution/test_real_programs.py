@@ -266,3 +266,39 @@ def test_a_tie_never_blames_the_expected_answer() -> None:
         "What is my sister called?", "Your sister is called Emma.", record, expected="You have not told me."
     )
     assert verdict.failure_type == "response"
+
+
+@pytest.mark.parametrize(
+    ("told", "taken", "kind"),
+    [
+        ("No coriander in my soup, please, I hate the taste.", "Likes coriander in soup", FailureType.EXTRACTION),
+        ("I avoid coriander in soup.", "Prefers coriander in soup", FailureType.EXTRACTION),
+        ("I avoid coriander in soup.", "Dislikes coriander in soup", FailureType.RESPONSE),
+        ("I don't like dill, I like coriander in soup.", "Likes coriander in soup", FailureType.RESPONSE),
+        ("Put coriander in my soup.", "Likes coriander in soup", FailureType.RESPONSE),
+    ],
+)
+def test_a_record_that_likes_what_the_message_dislikes_tells_nothing(told: str, taken: str, kind: FailureType) -> None:
+    program = Program()
+    hits = program.tell(told, taken)
+    verdict = program.ask("Which herb matters in my soup?", "None that I know of.", *hits, expected="Coriander")
+    assert verdict.failure_type == kind
+
+
+def test_a_day_without_its_month_acquits_the_expected_answer() -> None:
+    program = Program()
+    old = program.tell(
+        "The check-up of the cat is on the 12th of May.", "The check-up of the cat is on the 12th of May"
+    )
+    program.tell("Dr Holm can only see us on the 19th.", "Dr Holm can only see us on the 19th")
+    question, given = "On which day is the check-up of the cat?", "On the 12th of May."
+    verdict = program.ask(question, given, *old, expected="On the 19th of May")
+    assert verdict.failure_type in {FailureType.UPDATE, FailureType.RETRIEVAL}
+
+
+@pytest.mark.parametrize(("expected", "blamed"), [("P-3381", False), ("The grey one", True)])
+def test_a_memory_without_the_number_is_no_guess_for_a_number(expected: str, blamed: bool) -> None:
+    program = Program()
+    hits = program.tell("Keep my parking ticket in mind.", "Has a parking ticket")
+    verdict = program.ask("Which parking ticket is mine?", "The note does not say that.", *hits, expected=expected)
+    assert (verdict.failure_type == FailureType.RESPONSE) is blamed

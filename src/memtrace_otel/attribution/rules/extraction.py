@@ -6,6 +6,7 @@ from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.rules.finding import (
     LIKELY,
     WEAK,
+    WHOLE_JSON,
     Finding,
     excerpt,
     leaves_out,
@@ -70,7 +71,7 @@ def _finding(evidence: Evidence, life: Life, source: Source) -> Finding:
     advice = f"Let the {ask} {'who each fact is about' if of_another else leaves_out(life)}."
     if Incomplete.UNPARSED in source.extraction.incomplete:
         kept = f"could not parse the reply of its model{_raw(evidence, life, source)} and {kept}"
-        advice = "Make the model reply with whole JSON only: check its limit of tokens and its response format."
+        advice = WHOLE_JSON
     told = (
         f"{excerpt(message.content, life)} told {wanted(life)}"
         if message.content and life.said

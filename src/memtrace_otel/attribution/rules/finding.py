@@ -16,6 +16,8 @@ CERTAIN, SURE, LIKELY, POSSIBLE, WEAK = 0.95, 0.85, 0.7, 0.65, 0.45
 """Strength of a finding: a loss shown by words and identity, an answer beside its memory, shown by words, by identity
 alone, by absence or similarity only. Fitted to the share of right verdicts on bench, seeds 3 and 11."""
 
+WHOLE_JSON = "Make the model reply with whole JSON only: check its limit of tokens and its response format."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:

@@ -57,6 +57,13 @@ def _not_asked(evidence: Evidence, record: Version) -> Miss | None:
         )
         return Miss(answer, how, "Put a span around each turn, so that its search and its answer share a trace.")
     own = evidence.lineage.scope(answer)
+    if ref_kind(record.ref) == RefKind.QUERY:
+        how = "was told in another conversation (thread), or was cut from the history of this one"
+        return Miss(
+            answer,
+            how,
+            "Give every turn of one user the same thread or session id, and check the window of the history.",
+        )
     if ref_kind(record.ref) == RefKind.STATE and own != evidence.lineage.scope(record.span):
         how = "lies in another conversation (thread) than the one that was answered"
         return Miss(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memtrace_otel.attribution.evidence import Evidence
+from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.rules.finding import (
     LIKELY,
@@ -15,6 +15,7 @@ from memtrace_otel.attribution.rules.finding import (
     strength_of,
     wanted,
 )
+from memtrace_otel.attribution.text import numbers
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
 
@@ -32,7 +33,7 @@ def response(evidence: Evidence) -> Finding | None:
         "answered", f"answer:{evidence.answer_span.span_id}", evidence.answer_span.origin, evidence.failure.answer
     )
     given = quoted(evidence.failure.answer) if evidence.failure.answer else "something else"
-    life = next((life for life in evidence.missing if life.returned), None)
+    life = next((life for life in evidence.missing if life.returned and not _lacks_number(evidence, life)), None)
     if evidence.wish.form is AnswerForm.ABSTAIN and not evidence.abstained:
         life = evidence.lives[0]
         known = (
@@ -58,6 +59,14 @@ def response(evidence: Evidence) -> Finding | None:
         reason = f"The question asks for a conclusion; the model had {count} memories before it and answered {given}."
         return _finding(evidence, WEAK, reason, path(evidence.lives[0], step) if evidence.lives else (step,))
     return None
+
+
+def _lacks_number(evidence: Evidence, life: Life) -> bool:
+    """Whether a guessed memory lacks a long number of the expected answer: other words cannot tell the number."""
+    if not life.guessed or evidence.wish.form is not AnswerForm.TERMS:
+        return False
+    held = numbers("\n".join(hit.content for hit in life.returned))
+    return any(len(number) > 1 for number in numbers(evidence.wish.expected) - held)
 
 
 def _as_told(evidence: Evidence) -> bool:

@@ -7,6 +7,7 @@ from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.rules.finding import (
     POSSIBLE,
     WEAK,
+    WHOLE_JSON,
     Finding,
     excerpt,
     leaves_out,
@@ -18,7 +19,7 @@ from memtrace_otel.attribution.rules.finding import (
 from memtrace_otel.attribution.rules.stale import stale_record
 from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import OperationSpan, Step, ref_kind
-from memtrace_otel.semconv import FailureType, OpKind, RefKind
+from memtrace_otel.semconv import FailureType, Incomplete, OpKind, RefKind
 
 
 def update(evidence: Evidence) -> Finding | None:
@@ -130,7 +131,12 @@ def _not_written(evidence: Evidence, life: Life) -> Finding | None:
     fact = life.facts[0]
     operation, written = _written_from(evidence, fact)
     outcome = f"the write kept only {quoted(written)}" if written else "no record was written or renewed from it"
-    if operation.start > evidence.results.asked_at:
+    advice = f"Check why {operation.name} did not store the fact: its decision, an error, or its order."
+    if Incomplete.UNPARSED in operation.incomplete:
+        outcome, advice = f"the reply of the model that decides could not be parsed, and {outcome}", WHOLE_JSON
+    elif Incomplete.UNKNOWN_RECORD in operation.incomplete:
+        outcome = f"the decision names a record that does not exist, and {outcome}"
+    elif operation.start > evidence.results.asked_at:
         outcome = "memory was searched before it was written"
     in_time = any(source.message.span.start <= evidence.results.asked_at for source in life.sources)
     # No write can store in time what was told after the search.
@@ -147,7 +153,7 @@ def _not_written(evidence: Evidence, life: Life) -> Finding | None:
         variable=fact.ref,
         strength=strength,
         reason=reason,
-        advice=f"Check why {operation.name} did not store the fact: its decision, an error, or its order.",
+        advice=advice,
         steps=path(life, step),
     )
 

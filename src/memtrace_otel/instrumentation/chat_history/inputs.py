@@ -189,6 +189,8 @@ class Inputs:
         if ref:
             operation.read(ref, role=Role.QUERY, content=text)
             self._asked = {ref: text or ""}
+            if text != question and question and not found:  # the words around the query are no hit: keep them
+                operation.read(variable_ref(RefKind.PROMPT, question), role=Role.PROMPT, content=question)
         return asked or queries
 
     def _read_answers(self, operation: Operation, found: Collection[recall.Recalled], scopes: Collection[str]) -> None:
