@@ -57,6 +57,7 @@ class Ask:
     annotator: str
     method: str
     cookies: Mapping[str, str] = field(default_factory=dict[str, str])
+    address: str = ""
 
     def get(self, name: str, default: str = "") -> str:
         """Return the last value of a name."""
@@ -122,7 +123,7 @@ class Pages:
                     body += part[: BODY_BYTES - len(body)]
                 pairs += parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
             annotator = annotator_of(request, self._annotators)
-            ask = Ask(request.path_params, pairs, annotator, request.method, request.cookies)
+            ask = Ask(request.path_params, pairs, annotator, request.method, request.cookies, request.url.path)
             return await run_in_threadpool(self._answer, page, ask)
 
         return handle
@@ -138,7 +139,8 @@ class Pages:
             return self._page("problem.html.j2", ask, 503, problem=one_line(str(error), 300))
 
     def _page(self, template: str, ask: Ask, status: int = 200, **values: Any) -> HTMLResponse:
-        shown = self._templates.get_template(template).render(self._shared | {"annotator": ask.annotator} | values)
+        known = self._shared | {"annotator": ask.annotator, "address": ask.address}
+        shown = self._templates.get_template(template).render(known | values)
         return HTMLResponse(shown, status)
 
     # --- failures ------------------------------------------------------------------------------------------------
@@ -200,7 +202,8 @@ class Pages:
     # --- memories ------------------------------------------------------------------------------------------------
     def memories(self, ask: Ask) -> Response:
         """The memory scopes of the database."""
-        return self._page("memories.html.j2", ask, scopes=self._store.memories())
+        newest_first = sorted(self._store.memories(), key=lambda one: one["last"], reverse=True)
+        return self._page("memories.html.j2", ask, scopes=newest_first, failing=self._store.failing_scopes())
 
     def memory(self, ask: Ask) -> Response:
         """A memory at a moment, and what changed since an earlier one."""

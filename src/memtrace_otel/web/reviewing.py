@@ -26,6 +26,8 @@ _SURE = {1: 0.5, 2: 0.75, 3: 0.95}
 AUDITOR = "memtrace-otel audit"
 _LIKELY, _CERTAIN = 0.5, 0.8
 _NOTED = 1000
+_LISTED = 100
+"""Differing answers that a page lists."""
 _TEXT = 16_384
 _MOST_SECONDS = 24 * 3600.0
 
@@ -63,6 +65,8 @@ class Board:
     progress: tuple[tuple[str, int], ...]
     agreement: Agreement
     differing: tuple[tuple[str, int], ...]
+    questions: Mapping[str, str]
+    """The questions of the differing answers that a page lists, by answer."""
     publishable: int
 
 
@@ -178,7 +182,8 @@ class Reviewing:
         for item in queue:
             types[_sort_of(item)] += 1
         settled = agreed(reviews)
-        differing = [(answer, len(given)) for answer, given in said.items() if answer not in settled]
+        differing = sorted((answer, len(given)) for answer, given in said.items() if answer not in settled)
+        seen = [stored for answer, _ in differing[:_LISTED] if (stored := self._store.machine_verdict(answer))]
         return Board(
             queue=len(queue),
             doubted=sum(item.doubted for item in queue),
@@ -187,7 +192,8 @@ class Reviewing:
             undo=any(review.annotator == annotator for review in reviews),
             progress=tuple(sorted(counts.items())),
             agreement=agreement(reviews),
-            differing=tuple(sorted(differing)),
+            differing=tuple(differing),
+            questions={stored.answer: json.loads(stored.document).get("question", "") for stored in seen},
             publishable=len(self._publishable()),
         )
 

@@ -215,6 +215,12 @@ class PageStore(SqliteStore):
             FROM span WHERE scope <> '' GROUP BY scope ORDER BY scope"""
         return self._rows(query, ())
 
+    @_kept
+    def failing_scopes(self) -> dict[str, int]:
+        """Return the number of failing answers of each memory scope that has any."""
+        query = f"SELECT scope, count(*) AS count FROM verdict AS v WHERE {_NEWEST} GROUP BY scope"
+        return {row["scope"]: row["count"] for row in self._rows(query, ())}
+
     def newest_spans(self, scope: str, kinds: Sequence[str], until: int, most: int) -> list[OperationSpan]:
         """Return the newest spans of a memory scope that are of these kinds and started before `until` (ns)."""
         places = ", ".join("?" * len(kinds))

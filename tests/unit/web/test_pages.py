@@ -277,6 +277,16 @@ def test_annotators_without_a_token_of_their_own_are_refused(tmp_path: Path, tex
         read_annotators(people)
 
 
+def test_the_list_of_memories_counts_failures_and_begins_with_the_newest(store: PageStore, client: TestClient) -> None:
+    text = client.get("/memories").text
+    rows = re.findall(r"<code>(\w+)</code>.*?<td>(?:<a[^>]*>)?(\d+)(?:</a>)?</td></tr>", text)
+    last = {one["scope"]: one["last"] for one in store.memories()}
+    assert [scope for scope, _ in rows] == sorted(last, key=lambda scope: -last[scope])
+    failures = [one["scope"] for one in store.failures(Filter())]
+    assert {scope: int(count) for scope, count in rows} == {scope: failures.count(scope) for scope in last}
+    assert '<a href="/memories" aria-current="page">' in text
+
+
 def test_the_health_page_lists_the_worst_memory_first(tmp_path: Path) -> None:
     story = Story(scope="00000000000000aa")
     story.say("My flat is in Oslo.", ["My flat is in Oslo."], "m1")

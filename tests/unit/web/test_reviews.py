@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from dataclasses import replace
@@ -139,7 +140,8 @@ def test_others_are_seen_in_an_adjudication_only(store: PageStore) -> None:
     store.save_reviews([review(answer, "bob", "update", note="mine"), review(answer, "eve", "deletion")])
     ada = person(store, "ada")
     assert "mine" not in ada.get(f"/review/{answer}").text + ada.get(f"/failure/{answer}").text
-    assert f"/review/{answer}?status=final" in ada.get("/review").text
+    (listed,) = re.findall(rf'/review/{answer}\?status=final">(.+?)</a>', ada.get("/review").text)
+    assert html.unescape(listed) == json.loads(store.machine_verdict(answer).document)["question"]  # type: ignore[union-attr]
     assert "mine" in ada.get(f"/review/{answer}?status=final").text
     ada.post(f"/review/{answer}?status=final", data={"label": "deletion", "action": "save"})
     assert agreed(store.reviews())[answer].annotator == "ada"
