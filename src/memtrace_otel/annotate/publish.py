@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
@@ -106,13 +106,14 @@ def annotate(
     started: int | None = None,
     partial: bool = False,
     has_operation: Callable[[str], bool] = lambda origin: True,
+    withdrawn: Collection[str] = (),
 ) -> list[Annotation]:
     """Write the verdicts to `log` as spans. `started`: when the attribution began (ns since the epoch, default now).
 
     A verdict that is there already adds nothing. A verdict that differs from the newest on its answer replaces it under
     a new id, unless `identity.reason_to_keep` names a reason: `partial` says that a source could not read everything,
     `has_operation` tells whether the source has an operation (by origin). A verdict on an answering span that is not
-    there is held back until the span arrives.
+    there is held back until the span arrives. On the answers `withdrawn` (origins), no earlier verdict holds.
     """
     ended = time.time_ns()
     annotations: list[Annotation] = []
@@ -122,8 +123,9 @@ def annotate(
             continue
         trace = log.trace(claimed.failure.trace_id)
         verdict = identity.succeed(claimed, trace)
-        if reason := _reason_to_keep(verdict, trace, partial, has_operation):
-            answer = verdict.failure.answer_span.origin
+        answer = verdict.failure.answer_span.origin
+        reason = "" if answer in withdrawn else _reason_to_keep(verdict, trace, partial, has_operation)
+        if reason:
             _logger.warning("%s: %s, %s, does not replace the earlier verdict", answer, verdict.failure_type, reason)
             annotations.append(Annotation(claimed, (), 0, is_held=True))
             continue

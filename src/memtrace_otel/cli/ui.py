@@ -154,14 +154,16 @@ def publish(database: Path) -> None:
     """Make reviews on which all annotators agree verdicts of method `human`, and send them as `attribute` does.
 
     An adjudication counts in the place of the reviews. Such a verdict takes precedence over every other on the answer.
+    A published verdict that reviews support no more is withdrawn: the verdict of the machine becomes the newest again.
     """
     from memtrace_otel.web.reviewing import Reviewing
     from memtrace_otel.web.store import PageStore
 
     with PageStore.open(database, create=False) as store:
         published = Reviewing(store).publish(most=1_000_000)
-    click.echo(f"{published.verdicts} new verdicts of people, {published.delivery.spans} spans sent")
+    counts = f"{published.verdicts} new verdicts of people, {published.withdrawn} withdrawn"
+    click.echo(f"{counts}, {published.delivery.spans} spans sent")
     if published.problem:
         fail(published.problem)
-    if not published.verdicts:
+    if not published.verdicts + published.withdrawn:
         sys.exit(NOTHING_FOUND)

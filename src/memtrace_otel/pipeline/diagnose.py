@@ -348,12 +348,14 @@ def shown_by(source: TraceSource) -> Callable[[str], list[OperationSpan]]:
     return read
 
 
-def record(log: VerdictLog, diagnosis: Diagnosis, *, started: int | None = None) -> list[Annotation]:
+def record(
+    log: VerdictLog, diagnosis: Diagnosis, *, started: int | None = None, withdrawn: Collection[str] = ()
+) -> list[Annotation]:
     """Write the verdicts to the log, count the new ones, and return them under their final ids.
 
     A verdict that is there already adds nothing. Another verdict on the same answer replaces it, unless `annotate`
     holds it back. A verdict on an answer that no longer fails is withdrawn; its spans stay. `started` is when the
-    attribution began (ns since the epoch, now by default).
+    attribution began (ns since the epoch, now by default). On the answers `withdrawn`, no earlier verdict holds.
     """
     log.withdraw_verdicts(diagnosis.outdated)
     annotations = annotate(
@@ -361,6 +363,7 @@ def record(log: VerdictLog, diagnosis: Diagnosis, *, started: int | None = None)
         log,
         started=started,
         partial=diagnosis.partial,
+        withdrawn=withdrawn,
         has_operation=lambda origin: diagnosis.operation(origin) is not None,
     )
     recorded: list[Annotation] = []

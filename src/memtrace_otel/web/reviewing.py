@@ -72,9 +72,10 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """New verdicts of people, what was sent, and why something was not."""
+    """New verdicts of people, how many were `withdrawn`, what was sent, and why something was not."""
 
     verdicts: int
+    withdrawn: int
     delivery: Delivery
     problem: str = ""
 
@@ -194,34 +195,40 @@ class Reviewing:
             agreement=agreement(reviews),
             differing=tuple(differing),
             questions={stored.answer: json.loads(stored.document).get("question", "") for stored in seen},
-            publishable=len(self._publishable()),
+            publishable=len(self._publishable()) + len(self._withdrawn()),
         )
 
     def publish(self, most: int = 50) -> Published:
         """Make agreed reviews verdicts of method `human`, at most `most`, and send them as `attribute` does.
 
-        A verdict of a person takes precedence over every other on the answer (wire.md, section 7).
+        A verdict of a person takes precedence over every other on the answer (wire.md, section 7). A published verdict
+        that reviews support no more is withdrawn: the verdict of the machine is published as the newest.
         """
         wanted = dict(list(self._publishable().items())[:most])
         made: list[Any] = []
         with self._store.turn():
-            traces = dict.fromkeys(answer[:32] for answer in wanted)
+            withdrawn = self._withdrawn()[: most - len(wanted)]
+            self._store.withdraw_published(withdrawn)
+            traces = dict.fromkeys(answer[:32] for answer in (*wanted, *withdrawn))
             for diagnosis in diagnose(self._store, self._store, traces, known=True) if traces else ():
-                chosen = [
-                    (_of_person(verdict, review, diagnosis), seconds)
-                    for verdict, seconds in zip(diagnosis.verdicts, diagnosis.seconds, strict=True)
-                    if (review := wanted.get(verdict.failure.answer_span.origin))
-                ]
+                chosen: list[tuple[Verdict, float]] = []
+                for verdict, seconds in zip(diagnosis.verdicts, diagnosis.seconds, strict=True):
+                    answer = verdict.failure.answer_span.origin
+                    if review := wanted.get(answer):
+                        chosen.append((_of_person(verdict, review, diagnosis), seconds))
+                    elif answer in withdrawn:
+                        chosen.append((verdict, seconds))
                 if chosen:
-                    verdicts, seconds = zip(*chosen, strict=True)
-                    made += record(self._store, replace(diagnosis, verdicts=verdicts, seconds=seconds, outdated=()))
-            new = sum(annotation.is_new for annotation in made)
+                    verdicts, times = zip(*chosen, strict=True)
+                    some = replace(diagnosis, verdicts=verdicts, seconds=times, outdated=())
+                    made += record(self._store, some, withdrawn=withdrawn)
+            new = sum(annotation.is_new and annotation.verdict.method == "human" for annotation in made)
             try:
-                return Published(new, deliver(made, self._store))
+                return Published(new, len(withdrawn), deliver(made, self._store))
             except RejectedError as error:
-                return Published(new, error.delivery, one_line(str(error), 300))
+                return Published(new, len(withdrawn), error.delivery, one_line(str(error), 300))
             except SendError as error:
-                return Published(new, Delivery(), one_line(str(error), 300))
+                return Published(new, len(withdrawn), Delivery(), one_line(str(error), 300))
 
     def _publishable(self) -> dict[str, Review]:
         found: dict[str, Review] = {}
@@ -235,6 +242,11 @@ class Reviewing:
             if not is_human or verdict_label(stored) != (review.label, operation):
                 found[answer] = review
         return found
+
+    def _withdrawn(self) -> list[str]:
+        """Return the answers with a published verdict that no agreed review or adjudication supports any more."""
+        labels = {answer: review.label for answer, review in agreed(self._store.reviews()).items()}
+        return [answer for answer in self._store.published() if labels.get(answer) not in list(FailureType)]
 
     def _own(self, annotator: str, answer: str, final: bool) -> Review | None:
         """Return the annotator's own review: the finished one, else the first choice."""

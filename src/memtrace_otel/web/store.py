@@ -243,6 +243,18 @@ class PageStore(SqliteStore):
         """Return the row of the newest span: another number means new spans."""
         return self._rows("SELECT coalesce(max(id), 0) AS id FROM span", ())[0]["id"]
 
+    @_kept
+    def published(self) -> list[str]:
+        """Return the answers whose newest verdict a person gave."""
+        query = f"SELECT v.answer FROM verdict AS v WHERE method = 'human' AND {_NEWEST}"
+        return [row["answer"] for row in self._rows(query, ())]
+
+    def withdraw_published(self, answers: Iterable[str]) -> None:
+        """Delete the verdicts of people on these answers; the verdicts of the machine are the newest again."""
+        with self._locked() as connection, transaction(connection):
+            query = "DELETE FROM verdict WHERE answer = ? AND method = 'human'"
+            connection.executemany(query, [(answer,) for answer in answers])
+
     # --- reviews -------------------------------------------------------------------------------------------------
     @_kept
     def queue(self) -> list[QueueItem]:

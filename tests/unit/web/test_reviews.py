@@ -360,6 +360,30 @@ def test_another_operation_corrects_a_published_verdict(store: PageStore) -> Non
         assert Reviewing(store).board("ada").publishable == 0
 
 
+@pytest.mark.parametrize("how", ["undo", "relabelled", "another annotator"])
+def test_a_published_verdict_without_its_review_is_followed_by_that_of_the_rules(store: PageStore, how: str) -> None:
+    answer = judged(store)
+    before = store.machine_verdict(answer)
+    store.save_reviews([review(answer, "ada", "retrieval", operation=store.trace(answer[:32])[0].origin)])
+    assert Reviewing(store).publish().verdicts == 1
+    if how == "undo":
+        store.undo_review("ada")
+    else:
+        store.save_reviews([review(answer, "ada" if how == "relabelled" else "bob", str(Label.NOT_MEMORY))])
+    assert Reviewing(store).board("ada").publishable == 1
+    done = Reviewing(store).publish()
+    assert (done.verdicts, done.withdrawn) == (0, 1)
+    assert Reviewing(store).board("ada").publishable == 0
+    for diagnosis in diagnose(store, store, [answer[:32]]):  # as `attribute` and a server do
+        record(store, diagnosis)
+    assert verdict_label(store.verdict(answer)) == verdict_label(before)
+    named = [s.attributes for s in store.trace(answer[:32]) if s.name.startswith("memtrace.attribution ")]
+    replaced = {attributes.get("memtrace.attribution.replaces") for attributes in named}
+    (newest,) = [one for one in named if one["memtrace.attribution.id"] not in replaced]
+    assert newest["memtrace.attribution.method"] == "rules"
+    assert len(named) == 3
+
+
 def test_forgetting_a_memory_forgets_its_reviews(store: PageStore) -> None:
     answer = judged(store)
     store.save_reviews([review(answer, "ada", "update", note="private")])
