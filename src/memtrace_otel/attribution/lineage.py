@@ -29,6 +29,7 @@ _LACKING = frozenset({Incomplete.LOST_SPANS, Incomplete.BOUNDED})
 # Every repetition is bounded, and only the beginning is searched: contents are untrusted.
 _STAMP = re.compile(
     r"^[^:\n]{0,60}\d{4}[^:\n]{0,20}[:\]]|[\[(][^\])\n]{0,60}\d{4}[^\])\n]{0,60}[\])]|^\S{0,3}\d{4}-\d\d-\d\d\S{0,60}"
+    r"|^Today is [^\n]{0,40}?\d{4}"
 )
 _STAMP_WITHIN = 200
 

@@ -41,7 +41,10 @@ _known: weakref.WeakKeyDictionary[Lineage, list[Source]] = weakref.WeakKeyDictio
 
 
 def sources_of(lineage: Lineage) -> list[Source]:
-    """Return every message or document, once per scope, in time order; those that only an answer read come last."""
+    """Return every version of a message or document, once per scope, in time order.
+
+    Those that only an answer read come last.
+    """
     if lineage not in _known:
         _known[lineage] = _find(lineage)
     return _known[lineage]
@@ -84,22 +87,22 @@ class _Family:
 
 
 def _find(lineage: Lineage) -> list[Source]:
-    found: dict[tuple[str, str], Source] = {}
+    found: dict[tuple[VersionKey, str], Source] = {}
     families: dict[str, _Family] = {}
     for span in lineage.spans:
         if span.kind in READING_KINDS:
             continue
-        for index, variable in enumerate(span.inputs):
-            key = variable.ref, lineage.scope(span)
+        for index, (variable, version) in enumerate(lineage.reads(span)):
+            key = version, lineage.scope(span)
             if variable.role in _GIVEN and ref_kind(variable.ref) in SOURCE_KINDS and key not in found:
                 top = lineage.ingestion(span)
                 family = families.get(top.origin) or families.setdefault(top.origin, _family(lineage, top))
                 found[key] = _source(lineage, family, span, index)
     found.update(_remembered(lineage))
-    stored = {ref for ref, _ in found}
+    stored = {version.ref for version, _ in found}
     for span in lineage.spans:
         for variable, version in lineage.reads(span) if span.kind in (OpKind.RESPOND, OpKind.ASSEMBLE) else []:
-            key = variable.ref, ""
+            key = version, ""
             if ref_kind(variable.ref) in SOURCE_KINDS and variable.ref not in stored and key not in found:
                 content = lineage.content(variable, version)
                 message = Version(version, span, content, day_said(content), digest=variable.digest)
@@ -107,15 +110,15 @@ def _find(lineage: Lineage) -> list[Source]:
     return list(found.values())
 
 
-def _remembered(lineage: Lineage) -> dict[tuple[str, str], Source]:
+def _remembered(lineage: Lineage) -> dict[tuple[VersionKey, str], Source]:
     """Return the questions to models whose tool calls wrote records: the model chose the words to remember."""
-    found: dict[tuple[str, str], Source] = {}
+    found: dict[tuple[VersionKey, str], Source] = {}
     for span in lineage.spans:
         records = tuple(v for v in lineage.written_by(span) if ref_kind(v.ref) == RefKind.MEMORY)
         calls = [lineage.span(read.origin) for v, read in lineage.reads(span) if ref_kind(v.ref) == RefKind.COMPLETION]
         for call in calls if records else ():
             for message in asked_of(lineage, call) if call and call.kind == OpKind.RESPOND else ():
-                key = message.ref, lineage.scope(span)
+                key = message.key, lineage.scope(span)
                 written = (*found[key].written, *records) if key in found else records
                 found[key] = Source(message, key[1], message.span, True, (), written)
     return found

@@ -79,7 +79,7 @@ NEGATION = re.compile(
 _NOT_THERE = "mentioned|specified|stated|provided|known|available|recorded|sure|enough|answerable|clear"
 _NOTHING = "information|info|mention|memory|memories|records?|details?|answer|data|evidence"
 _NOT_DONE = (
-    "have|mention|contain|include|specify|provide|know|say|state|find|recall|remember|any|tell|determine|answer"
+    "have|mention|name|contain|include|specify|provide|know|say|state|find|recall|remember|any|tell|determine|answer"
     "|been told|told|enough"
 )
 ABSTAINS = re.compile(

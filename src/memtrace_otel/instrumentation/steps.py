@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pkgutil import resolve_name
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, Generic, Protocol, SupportsIndex, TypeVar
+from typing import Any, Generic, Protocol, SupportsIndex, TypeVar, cast
 
 import wrapt
 from opentelemetry.context import Context, get_current
@@ -31,9 +31,13 @@ from opentelemetry.trace import SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, guard
+from memtrace_otel.capture import Operation, as_text, guard, variable_ref
 from memtrace_otel.capture.tracing import SUPPRESSED, active_tracer
-from memtrace_otel.semconv import Incomplete
+from memtrace_otel.model import split_ref
+from memtrace_otel.semconv import Incomplete, RefKind
+
+_OWNERS = ("user_id", "agent_id", "run_id", "app_id")
+_MOST_FILTERS, _LONGEST_FILTER = 32, 200
 
 T = TypeVar("T")
 Step = Generator[None, Any, None]
@@ -303,3 +307,19 @@ def _reduced(original: Any, protocol: SupportsIndex) -> Any:
     if isinstance(original, FunctionType | BuiltinFunctionType):
         return resolve_name, (f"{original.__module__}:{original.__qualname__}",)
     return original.__reduce_ex__(protocol)
+
+
+def record_filters(operation: Operation, filters: object) -> None:
+    """Set `memtrace.retrieval.filters`: `field=value` for each condition.
+
+    A value is a digest unless contents are captured. An owner id or a nested condition is always a digest.
+    """
+    given = cast("Mapping[str, object]", filters if isinstance(filters, Mapping) else {})
+    shown: list[str] = []
+    for name, value in list(given.items())[:_MOST_FILTERS]:
+        text, is_nested = as_text(value)[0], isinstance(value, Mapping | list)
+        if is_nested or name in _OWNERS or not operation.captures_content:
+            text = split_ref(variable_ref(RefKind.QUERY, text))[1]
+        shown.append(f"{name}={text}"[:_LONGEST_FILTER])
+    if shown:
+        operation.set(semconv.RETRIEVAL_FILTERS, shown)

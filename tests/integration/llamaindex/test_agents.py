@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from llama_index.core import Settings, VectorStoreIndex
+from llama_index.core import Settings, VectorStoreIndex, get_response_synthesizer
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
 from llama_index.core.llms import LLM
+from llama_index.core.workflow import Event, StartEvent, StopEvent, Workflow, step
 from llama_index.llms.openai_like import OpenAILike
 
-from memtrace_otel.capture import variable_ref
+from memtrace_otel.capture import feedback, variable_ref
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
@@ -126,3 +127,28 @@ async def test_chunks_that_the_program_puts_into_the_message_are_read(
     model.script.append("I do not know.")
     await FunctionAgent(tools=[], llm=calling).run(QUESTION)
     assert chunks(operations(recording, "chat")[1]) == []
+
+
+class Found(Event):
+    nodes: list[Any]
+
+
+class Rag(Workflow):
+    """One step searches, the next step answers."""
+
+    @step
+    async def find(self, ev: StartEvent) -> Found:
+        return Found(nodes=await ev.index.as_retriever(similarity_top_k=1).aretrieve(QUESTION))
+
+    @step
+    async def write(self, ev: Found) -> StopEvent:
+        return StopEvent(result=str(await get_response_synthesizer().asynthesize(QUESTION, ev.nodes)))
+
+
+async def test_the_run_of_a_workflow_is_a_turn_without_a_span_around_it(
+    index: VectorStoreIndex, recording: Recording
+) -> None:
+    await Rag(timeout=60).run(index=index)
+    assert feedback("fail", tracer=recording.tracer)
+    (judge,) = operations(recording, "memtrace.judge")
+    assert reads(judge, "answer")[0].origin == answer_of(recording).origin

@@ -63,6 +63,15 @@ class Program:
         span = self._span(OpKind.CREATE, scope=ANN, inputs=given, outputs=made, flow=flow, attributes=named)
         return [Variable(v.ref, Role.HIT, span.origin, v.content) for v in made]
 
+    def ingest(self, text: str) -> Variable:
+        """Read a document again, and store its text under a new id. Return the record as a hit."""
+        self._trace += 1
+        load = self._span(OpKind.INGEST, outputs=(Variable("document:page", content=text, action=Action.UPDATE),))
+        read = Variable("document:page", Role.OTHER, load.origin)
+        made = Variable(f"chunk:{self._trace}", content=text, action=Action.ADD)
+        span = self._span(OpKind.CREATE, scope=ANN, inputs=(read,), outputs=(made,))
+        return Variable(made.ref, Role.HIT, span.origin, text)
+
     def quote(self, text: str) -> Variable:
         """Keep a message in the state of a conversation without an owner. Return the message as a hit."""
         self._trace += 1

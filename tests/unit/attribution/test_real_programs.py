@@ -61,6 +61,15 @@ def test_a_fact_noted_of_another_person_is_told_as_such() -> None:
     assert 'of another person than the question asks about: "Joanna has a bowl' in verdict.reason
 
 
+def test_a_message_that_names_today_has_that_day() -> None:
+    program, question = Program(), "On which day did the stork come back?"
+    hits = program.tell(
+        "Today is 11 March 2026. Yesterday the stork came back.", "The stork came back on 11 March 2026"
+    )
+    verdict = program.ask(question, "On 11 March 2026", *hits, expected="10 March 2026")
+    assert (verdict.failure_type, verdict.operation_kind) == (FailureType.EXTRACTION, "extract")
+
+
 def test_an_answer_that_nobody_told_is_wrongly_expected() -> None:
     program = Program()
     hits = program.tell("I live in Lisbon.", "Lives in Lisbon")
@@ -163,6 +172,16 @@ def test_a_stored_question_is_no_old_value() -> None:
     program.tell("Since Monday I earn my living as a nurse.", "Earns a living as a nurse")
     verdict = program.ask("What do I work as in the old town?", "Perhaps a baker.", *old, expected="nurse")
     assert verdict.failure_type == "retrieval"
+
+
+def test_an_edited_document_that_is_stored_beside_its_old_text_tells_its_new_text() -> None:
+    program = Program()
+    old, _ = (
+        program.ingest(text) for text in ("The last ferry leaves at 21:10.", "Since May the ferry runs until 22:45.")
+    )
+    verdict = program.ask("When does the last ferry leave?", "At 21:10.", old, expected="22:45")
+    assert verdict.failure_type in {FailureType.UPDATE, FailureType.RETRIEVAL}
+    assert "22:45" in verdict.reason
 
 
 @pytest.mark.parametrize("batch", [True, False], ids=["one batch", "two calls"])

@@ -122,7 +122,7 @@ def _below_the_bar(evidence: Evidence, low: Hit, place: str) -> tuple[str, str]:
         now = f" (now {limit:g})" if limit else ""
         return how, f"{_once(evidence)} k to {low.rank} or more{now}."
     by = f"the filter on {filters}" if (filters := _filters(search)) else "a filter or an expiry date"
-    if threshold and not score:
+    if threshold:  # a candidate may have a distance as its score
         by = f"the threshold {threshold:g} or {by}"
     return f"was {place} of the search and was left out afterwards by {by}", f"Check {by} of the search and the record."
 

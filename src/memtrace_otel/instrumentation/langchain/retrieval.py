@@ -6,7 +6,7 @@ are the hits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -19,7 +19,7 @@ from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.langchain.state import Call, first, purpose
 from memtrace_otel.instrumentation.langchain.stores import WRITE
-from memtrace_otel.instrumentation.steps import RECORDED, Step
+from memtrace_otel.instrumentation.steps import RECORDED, Step, record_filters
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 _CANDIDATES = 256
@@ -85,23 +85,28 @@ def search(call: Call) -> Step:
     around, write = RETRIEVAL.get(), WRITE.get()
     if around is not None:
         around.ask(first(call, "query"))
+        _limit(around.operation, call.arguments())
         returned = yield
         if returned is not around.last:  # not the result of the nested search
             around.last = returned
             around.consider(_found_in(call, around.operation, returned, call.patches.scope_of(call.instance)))
         return
-    arguments = call.arguments()
     query = first(call, "query")
     is_step = write is not None and write.store is call.instance
     retrieval = _begin(call, query, scope=call.patches.scope_of(call.instance), is_step=is_step)
-    if isinstance(arguments.get("k"), int):
-        retrieval.operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, arguments["k"])
-    threshold = arguments.get("score_threshold")
-    if isinstance(threshold, float):
-        retrieval.operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
+    _limit(retrieval.operation, call.arguments())
     asked = _ask(retrieval.operation, query)
     returned = yield
     _finish(call, retrieval, asked, _found_in(call, retrieval.operation, returned, retrieval.operation.scope))
+
+
+def _limit(operation: Operation, arguments: Mapping[str, Any]) -> None:
+    """Record what a search of a store leaves out: more than k records, low scores, other metadata."""
+    if isinstance(k := arguments.get("k"), int):
+        operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, k)
+    if isinstance(threshold := arguments.get("score_threshold"), float):
+        operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
+    record_filters(operation, arguments.get("filter"))
 
 
 def retrieve(call: Call) -> Step:

@@ -65,6 +65,7 @@ POINTS: Points = {
         "AgentWorkflow.run": agents.run,
         "AgentWorkflow._call_tool": agents.call_tool,
     },
+    f"{_CORE}.workflow.workflow": {"Workflow.run": agents.run_workflow},
     f"{_CORE}.chat_engine.simple": _both("SimpleChatEngine", _CHAT),
     f"{_CORE}.chat_engine.context": _both("ContextChatEngine", _CHAT),
     f"{_CORE}.chat_engine.condense_question": _both("CondenseQuestionChatEngine", _CHAT),

@@ -1,4 +1,4 @@
-"""Turns of agents, from the message of the user to the end of the workflow that `run` starts."""
+"""Turns of agents, from the message of the user to the end of the workflow that `run` starts, and of workflows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, cast
 
-from memtrace_otel.capture import guard
+from opentelemetry import trace
+
+from memtrace_otel.capture import guard, recall
 from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING, REPLY, Answering, Reply, open_answer
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text
 from memtrace_otel.instrumentation.llamaindex.retrieval import SEARCHES, Served, served_here
@@ -30,6 +32,8 @@ def run(call: Call) -> Step:
     question = asked if isinstance(asked, str) else message_text(asked)
     answering = open_answer(call, question, call.patches.scope_of_chat(call.kwargs.get("memory")))
     call.carry(_turn, answering)
+    if answering.operation.origin:  # the answer ends in another context; feedback in this one finds it
+        recall.turn_of(answering.operation.origin[:32])
     answering.quote(question, served_here())
     call.carry(SEARCHES, (deque[Served](maxlen=_SEARCHES),))
     handler = yield
@@ -39,6 +43,15 @@ def run(call: Call) -> Step:
     if isinstance(turn, asyncio.Future):
         call.detach(answering.operation)
         turn.add_done_callback(partial(_finish, answering))
+
+
+def run_workflow(call: Call) -> Step:
+    """`run` of a workflow: each step has a copy of this context. Without a span around, a shared turn joins them."""
+    alone = not trace.get_current_span().get_span_context().is_valid and recall.shared.get() is None
+    turn = recall.share_turn() if alone else None
+    yield
+    if turn is not None:
+        recall.unshare_turn(turn)
 
 
 def call_tool(call: Call) -> Step:

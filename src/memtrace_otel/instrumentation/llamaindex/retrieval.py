@@ -14,7 +14,7 @@ from memtrace_otel.capture import Operation, current_operation, origins
 from memtrace_otel.capture.adoption import AdoptingTracer, retrieval_of_another
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, pieces, query_ref, query_text
 from memtrace_otel.instrumentation.llamaindex.state import Call, purpose, store_behind, store_name
-from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.instrumentation.steps import Step, record_filters
 from memtrace_otel.semconv import OpKind, Role
 
 _KEPT = 32
@@ -62,9 +62,7 @@ def retrieve(call: Call) -> Step:
     call.carry(_searching, True)
     call.carry(INNER, steps)
     asked = [_ask(operation, query)]
-    top_k = getattr(call.instance, "similarity_top_k", None)
-    if isinstance(top_k, int):
-        operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, top_k)
+    _limit(operation, call.instance, "_filters")
     found = yield
     hits = list(pieces(found))
     others = dict.fromkeys(step.query for step in steps if step.query not in ("", query))
@@ -77,6 +75,15 @@ def retrieve(call: Call) -> Step:
             read_version(operation, left_out, Role.CANDIDATE)
 
 
+def _limit(operation: Operation, search: object, filters: str) -> None:
+    """Record what a search leaves out: more than k nodes, other metadata."""
+    if isinstance(top_k := getattr(search, "similarity_top_k", None), int):
+        operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, top_k)
+    given = getattr(getattr(search, filters, None), "filters", None)
+    conditions = cast("list[Any]", given if isinstance(given, list) else [])
+    record_filters(operation, {str(one.key): one.value for one in conditions if hasattr(one, "key")})
+
+
 def query_store(call: Call) -> Step:
     """`query`, `aquery` of a vector store, called by the application or by a memory block."""
     if _searching.get() or not call.enter("query"):
@@ -87,6 +94,7 @@ def query_store(call: Call) -> Step:
     inner = around is not None and around.kind == OpKind.RETRIEVE
     operation = _open(call, inner, call.instance)
     sources = [_ask(operation, query)] if query else []
+    _limit(operation, asked, "filters")
     found = yield
     ids = cast("list[str]", found.ids or [])
     hits = list(pieces(list(found.nodes or []))) or [Piece(chunk_ref(id), id, "") for id in ids]

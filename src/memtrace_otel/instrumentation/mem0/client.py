@@ -26,12 +26,11 @@ from memtrace_otel.instrumentation.mem0.values import (
     mappings,
     memory_ref,
     owner_scope,
-    record_filters,
     results,
     turns,
 )
 from memtrace_otel.instrumentation.mem0.writes import record_deleted
-from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.instrumentation.steps import Step, record_filters
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 _PORTS = {"https": 443, "http": 80}

@@ -22,13 +22,12 @@ from memtrace_otel.instrumentation.mem0.values import (
     event_time,
     memory_ref,
     owner_scope,
-    record_filters,
     record_of,
     results,
     turns,
 )
 from memtrace_otel.instrumentation.mem0.writes import record_deleted
-from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.instrumentation.steps import Step, record_filters
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
 

@@ -10,16 +10,15 @@ from typing import Any, cast
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, as_text, scope_id, variable_ref
+from memtrace_otel.capture import as_text, scope_id
 from memtrace_otel.capture.content import message_refs
 from memtrace_otel.capture.layout import number
-from memtrace_otel.model import make_ref, split_ref
+from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import RefKind
 
 _MESSAGE_IDS = ("id", "message_id")
 _TIMES = ("timestamp", "event_time", "created_at", "time", "date")
 _OWNERS = ("user_id", "agent_id", "run_id", "app_id")
-_MOST_FILTERS, _LONGEST_FILTER = 32, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +148,3 @@ def model_of(provider: Any) -> dict[str, AttributeValue]:
     """`gen_ai.request.model` of a language model or embedder of Mem0, when the configuration names a model."""
     model = getattr(getattr(provider, "config", None), "model", None)
     return {semconv.GEN_AI_REQUEST_MODEL: str(model)} if model else {}
-
-
-def record_filters(operation: Operation, filters: object) -> None:
-    """Set `memtrace.retrieval.filters`: `field=value` for each condition.
-
-    A value is a digest unless contents are captured. An owner id or a nested condition is always a digest.
-    """
-    given = cast("Mapping[str, object]", filters if isinstance(filters, Mapping) else {})
-    shown: list[str] = []
-    for name, value in list(given.items())[:_MOST_FILTERS]:
-        text, is_nested = as_text(value)[0], isinstance(value, Mapping | list)
-        if is_nested or name in _OWNERS or not operation.captures_content:
-            text = split_ref(variable_ref(RefKind.QUERY, text))[1]
-        shown.append(f"{name}={text}"[:_LONGEST_FILTER])
-    if shown:
-        operation.set(semconv.RETRIEVAL_FILTERS, shown)
