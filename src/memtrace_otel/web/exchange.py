@@ -136,7 +136,7 @@ def _annotations(store: PageStore, reviews: Iterable[Review]) -> Iterator[dict[s
                 "answer": review.answer,
                 "operation": review.operation,
                 "annotator": review.annotator,
-                "comment": review.note,
+                "reason": review.note,
             }
 
 
@@ -252,12 +252,14 @@ def _tasks_read(text: str) -> Iterator[Given]:
 
 
 def _of_annotation(annotation: Mapping[str, Any]) -> dict[str, Any]:
+    if annotation["final_error_type"] not in TYPES:
+        raise ValueError(f"final_error_type must be one of {', '.join(TYPES)}")
     return {
         "answer": annotation.get("answer") or annotation["query_id"],
         "annotator": annotation.get("annotator", ""),
         "label": str(TYPES[annotation["final_error_type"]]),
         "operation": annotation.get("operation") or "",
-        "note": annotation.get("comment", ""),
+        "note": annotation.get("reason") or "",
     }
 
 

@@ -287,9 +287,10 @@ def test_a_review_of_evidence_that_is_not_stored_is_refused(store: PageStore, tm
 
 def test_other_tools_get_what_they_read(store: PageStore) -> None:
     answer = judged(store)
-    store.save_reviews([review(answer, "ada", "deletion")])
+    store.save_reviews([review(answer, "ada", "deletion", note="seen")])
     (annotation,) = json.loads(export_reviews(store, "memtracebench"))
     assert (annotation["query_id"], annotation["final_error_type"]) == (answer, "DeletionError")
+    assert annotation["reason"] == "seen"
     assert json.loads(export_reviews(store, "openinference"))["span_id"] == answer[33:]
     tasks = json.loads(export_reviews(store, "label-studio"))
     assert len(tasks) == len(store.queue())
@@ -304,6 +305,7 @@ def test_other_tools_get_what_they_read(store: PageStore) -> None:
         json.dumps(Review(f"{1:032x}-{1:016x}", "a", "update").json()),
         "[1]",
         '[{"annotations": 5}]',
+        '[{"final_error_type": "OtherError", "query_id": "q"}]',
         '[{"annotations": [{"result": [{"from_name": "type", "value": 5}]}]}]',
         "answer,label\nx,y\n",
         "one line\n",
