@@ -104,7 +104,7 @@ class Lineage:
 
     def is_missing(self, origin: str) -> bool:
         """Return whether an operation is named as an origin and is missing."""
-        return bool(origin) and self._graph.is_missing(origin)
+        return bool(origin) and OperationKey(origin) in self._graph and self.span(origin) is None
 
     def judged(self, span: OperationSpan) -> OperationSpan | None:
         """Return the answering operation that an evaluation on this one is about; for a lost span its ids only."""

@@ -52,12 +52,7 @@ class GraphData(_Graph):
 
     def missing(self) -> Iterator[str]:
         """Yield the origins that spans name and whose operations are missing."""
-        yield from (key.origin for key in self if isinstance(key, OperationKey) and self.is_missing(key.origin))
-
-    def is_missing(self, origin: str) -> bool:
-        """Return whether an operation is named as an origin and is missing, also in the source of the graph."""
-        key = OperationKey(origin)
-        return key in self and self.operation(origin) is None and origin not in self.graph.get("unread", ())
+        yield from (key.origin for key in self if isinstance(key, OperationKey) and self.nodes[key]["span"] is None)
 
     def operations(
         self, kind: str | None = None, scope: str | None = None, trace_id: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -11,35 +11,13 @@ from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.keys import RECORD_KINDS, NodeKey, VersionKey
 from memtrace_otel.graph.queries import EvolutionGraph
 from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
-from memtrace_otel.semconv import READING_KINDS, Action, Incomplete, OpKind
+from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.sources.protocols import TraceSource
-from memtrace_otel.sources.query import near_failures
 
 MAX_SPANS = 500_000
 """Most spans of one graph. Past the bound nothing more is read, and `incomplete` of the graph says `bounded`."""
 ELSEWHERE_SPANS = 50_000
 """Most spans of a graph of every memory (`load_everywhere`)."""
-WHOLE_TRACES = 300
-"""A memory of at most so many traces is loaded whole: a part of it costs as much."""
-
-
-class Choice(Protocol):
-    """Says which texts of a memory decide about the answers of a trace, and whether their part of the memory is enough.
-
-    Methods return None, or False, when the whole memory is needed.
-    """
-
-    def words(self, graph: EvolutionGraph) -> Collection[str] | None:
-        """Return the words to search, in small letters, given the graph of the trace and its judgements."""
-        ...
-
-    def traces(self, found: Mapping[str, set[str]]) -> Collection[str] | None:
-        """Return the ids of the traces to load, given the words found in each trace of the memory."""
-        ...
-
-    def is_enough(self, graph: EvolutionGraph) -> bool:
-        """Return whether the rest of the memory would change nothing."""
-        ...
 
 
 def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
@@ -53,13 +31,12 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
 
 
 def load_graphs(
-    source: TraceSource, trace_ids: Iterable[str], *, max_spans: int = MAX_SPANS, choice: Choice | None = None
+    source: TraceSource, trace_ids: Iterable[str], *, max_spans: int = MAX_SPANS
 ) -> Iterator[tuple[list[str], EvolutionGraph]]:
     """Yield (ids of traces, the graph around them) until every trace has a graph.
 
     Traces of exactly the same memory scopes share a graph; a trace without a scope has its own. A graph holds what
-    `load_graph` loads for each of its traces. Each graph is built when the caller asks for the next pair. With a
-    `choice`, the graph of one trace alone in a large memory of a database may hold a part of the memory.
+    `load_graph` loads for each of its traces. Each graph is built when the caller asks for the next pair.
     """
     left = dict.fromkeys(trace_ids)
     numbers = {trace_id: number for number, trace_id in enumerate(left)}
@@ -68,9 +45,6 @@ def load_graphs(
         loading = _Loading(source, max_spans)
         scopes = loading.scopes_behind(first)
         loading.judgements([first])  # before the scopes, which may use up the bound: the failure must be loaded
-        if choice and len(numbers) == 1 and (part := loading.part(first, scopes, choice)) is not None:
-            yield [first], part
-            return
         loading.memories(scopes)
         likely = sorted((loading.traces.keys() & left.keys()) - {first}, key=numbers.__getitem__)
         together = [first, *(trace_id for trace_id in likely if scopes and loading.scopes_behind(trace_id) == scopes)]
@@ -136,18 +110,6 @@ class SliceSource(TraceSource, Protocol):
         """Return the origins of the operations that lead to these operations."""
         ...
 
-    def words_by_trace(self, scopes: Collection[str], words: Collection[str]) -> dict[str, set[str]] | None:
-        """Return the words that the texts of each trace of the scopes hold; None when the memory has a gap."""
-        ...
-
-    def versions(self, ref: str) -> list[str]:
-        """Return the ids of the traces that write a version of a record, or read a version of an unknown origin."""
-        ...
-
-    def holds(self, origin: str) -> bool:
-        """Tell whether the source has the span of an origin."""
-        ...
-
 
 def load_slice(source: SliceSource, origin: str) -> EvolutionGraph:
     """Build the graph of the slice of an answer, an empty graph when the operation is unknown. Raises SourceError.
@@ -184,7 +146,6 @@ class _Loading:
         self.traces: dict[str, list[OperationSpan]] = {}
         self._assembled: dict[str, Assembly] = {}
         self._sought: set[str] = set()
-        self._read_ahead: dict[str, list[OperationSpan]] = {}
 
     @property
     def full(self) -> bool:
@@ -194,8 +155,7 @@ class _Loading:
     def trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace, [] past the bound."""
         if trace_id not in self.traces and not self.full:
-            read = self._read_ahead.get(trace_id)
-            self.traces[trace_id] = self._source.trace(trace_id) if read is None else read
+            self.traces[trace_id] = self._source.trace(trace_id)
             self._left -= len(self.traces[trace_id])
         return self.traces.get(trace_id, [])
 
@@ -236,56 +196,6 @@ class _Loading:
                 if self.full:
                     return
 
-    def part(self, trace_id: str, scopes: set[str], choice: Choice) -> EvolutionGraph | None:
-        """Return the graph of the loaded traces and of those that a choice takes from the memory, None when the whole
-        memory is needed.
-
-        Every record of the graph has all its versions. A search or decision of an earlier message may read records that
-        the graph does not hold; `missing` does not count their writers.
-        """
-        source = self._source
-        if not isinstance(source, SliceSource) or not scopes:
-            return None
-        if len({id for scope in scopes for id in source.trace_ids(scope=scope)}) <= WHOLE_TRACES:
-            return None
-        judges = (id for id, spans in self.traces.items() if any(span.kind == OpKind.JUDGE for span in spans))
-        judged = {trace_id, *judges}
-        words = choice.words(build_graph((s for id in judged for s in self.traces[id]), whole=False))
-        found = source.words_by_trace(scopes, words) if words else None
-        chosen = choice.traces(found) if found else None
-        if found is None or chosen is None:
-            return None
-        behind, left = dict(self.traces), self._left
-        self._versions(source, trace_id, [*behind, *self._fresh(chosen)], found)
-        self._versions(source, trace_id, self.changes(list(self.traces), besides=found), found)
-        if not self.full and not any(near_failures(spans) for spans in self.traces.values()):
-            graph = self.graph()
-            graph.graph["unread"] = frozenset(origin for origin in graph.missing() if source.holds(origin))
-            if choice.is_enough(graph):
-                return graph
-        self._read_ahead, self.traces, self._left = self.traces, behind, left
-        return None
-
-    def _versions(self, source: SliceSource, asked: str, trace_ids: Iterable[str], memory: Collection[str]) -> None:
-        """Load the traces of a memory with other versions of the records that these traces write, with the origins of
-        what else these traces read, and so on; of the trace asked for also versions of the records that it reads."""
-        waiting = list(trace_ids)
-        sought: set[str] = set()
-        while waiting and not self.full:
-            trace_id = waiting.pop()
-            spans = self.traces[trace_id]
-            working = [span for span in spans if trace_id == asked or span.kind not in READING_KINDS]
-            shown = (v for span in working for v in (*span.outputs, *span.inputs))
-            records = {
-                v.ref for v in shown if not v.origin and v.action != Action.NONE and ref_kind(v.ref) in RECORD_KINDS
-            }
-            refs = records.union(*(span.evidence for span in spans)) - sought
-            sought |= refs
-            read = (v for span in spans for v in span.inputs if ref_kind(v.ref) not in RECORD_KINDS)
-            origins = {v.origin[:32] for v in read if is_origin(v.origin)}
-            versions = {id for ref in refs for id in source.versions(ref)}.intersection(memory)
-            waiting += self._fresh(origins | versions)
-
     def lineage(self) -> None:
         """Load the origins of loaded spans, then changes of their records by other scopes with the origins of these.
 
@@ -295,15 +205,14 @@ class _Loading:
         self._origins(memories)
         self._origins(self.changes(memories))
 
-    def changes(self, trace_ids: Iterable[str], besides: Collection[str] = ()) -> list[str]:
-        """Load the traces in which other scopes changed records of these traces, and so on; return the new ids, all
-        `besides` some."""
+    def changes(self, trace_ids: Iterable[str]) -> list[str]:
+        """Load the traces in which other scopes changed records of these traces, and so on; return the new ids."""
         spans = [span for trace_id in trace_ids for span in self.traces[trace_id]]
         found: list[str] = []
         known: set[str] = set()
         while spans and not self.full:
             known.update(span.origin for span in spans)
-            fresh = self._fresh(self._source.changed_elsewhere(spans).difference(besides))
+            fresh = self._fresh(self._source.changed_elsewhere(spans))
             found += fresh
             # Without a scope every reader counts as another scope, the scope of the change included.
             spans = [replace(span, scope="") for trace_id in fresh for span in self._rewriting(trace_id, known)]

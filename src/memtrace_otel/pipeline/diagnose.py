@@ -23,7 +23,6 @@ from memtrace_otel.attribution import (
     read_verdict,
     verdict_document,
 )
-from memtrace_otel.attribution.deciding_texts import DecidingTexts
 from memtrace_otel.attribution.methods import Ask, in_threads
 from memtrace_otel.attribution.verdict_json import contents_json
 from memtrace_otel.graph import EvolutionGraph, SliceSource, load_everywhere, load_graph, load_graphs
@@ -113,10 +112,9 @@ def diagnose(
     caller who stops keeps what was answered. A case is not asked again while `log` holds the verdict of the same
     method, model and version on the same texts.
 
-    A single trace of a large memory in a database is attributed by a part of the memory, where the part proves the
-    verdict. A trace whose memory cannot be read goes to `leave_out` with the error, and the others follow; without
-    `leave_out` the error is raised (with a warning instead, when no trace was named). Raises UnknownTraceError for
-    traces that the source does not hold, unless they are `known` to exist; SourceError when the source does not answer.
+    A trace whose memory cannot be read goes to `leave_out` with the error, and the others follow; without `leave_out`
+    the error is raised (with a warning instead, when no trace was named). Raises UnknownTraceError for traces that the
+    source does not hold, unless they are `known` to exist; SourceError when the source does not answer.
     """
     if trace_ids:
         asked = list(dict.fromkeys(trace_ids))
@@ -132,8 +130,7 @@ def diagnose(
             if trace_ids and not known and (unknown := [trace_id for trace_id in some if not reader.trace(trace_id)]):
                 raise UnknownTraceError(*unknown)
             everywhere = _Everywhere(source, some)
-            choice = None if ask or refine or len(asked) > 1 else DecidingTexts(asked[0])
-            graphs = _graphs(source, reader, some, leave_out, choice)
+            graphs = _graphs(source, reader, some, leave_out)
             cases = _collecting_between(_attribute(*found, log, everywhere) for found in graphs)
             for case in _ask_about(cases, ask, concurrency) if ask else cases:
                 done.update(case.diagnosis.trace_ids)
@@ -167,18 +164,14 @@ def _collecting_between(cases: Iterator[_Cases]) -> Iterator[_Cases]:
 
 
 def _graphs(
-    source: TraceSource,
-    reader: TraceSource,
-    trace_ids: Collection[str],
-    leave_out: LeaveOut | None,
-    choice: DecidingTexts | None,
+    source: TraceSource, reader: TraceSource, trace_ids: Collection[str], leave_out: LeaveOut | None
 ) -> Iterator[tuple[TraceSource, list[str], EvolutionGraph]]:
     """Yield graphs as `load_graphs` does, each with its reader. A trace for which the session of all had no room left
     gets a session of its own."""
     left = dict.fromkeys(trace_ids)
     while left:
         try:
-            for together, graph in load_graphs(reader, left, choice=choice):
+            for together, graph in load_graphs(reader, left):
                 for trace_id in together:
                     del left[trace_id]
                 if len(trace_ids) == 1 or Incomplete.BOUNDED not in graph.incomplete:

@@ -11,7 +11,7 @@ from memtrace_otel.sources.ingest import pack_origin
 
 def lineage(connection: Connection, origins: Iterable[str], most: int) -> list[str]:
     """Return the origins of up to `most` operations behind some operations; these first."""
-    starts = [id for origin in origins for id in rows_of(connection, origin)]
+    starts = [id for origin in origins for id in _rows_of(connection, origin)]
     if not starts:
         return []
     values = ", ".join(["(?, 0, 0)"] * len(starts))
@@ -39,8 +39,7 @@ def changed_elsewhere(connection: Connection, written: Iterable[tuple[str, str]]
     return found
 
 
-def rows_of(connection: Connection, origin: str) -> list[int]:
-    """Return the row of the span of an origin, [] when the span is not there."""
+def _rows_of(connection: Connection, origin: str) -> list[int]:
     packed = pack_origin(origin)
     if isinstance(packed, str):
         return []
@@ -59,7 +58,7 @@ WHERE ref = ? AND origin = '' AND direction = 1 AND {_CHANGES}
 """
 _KIND = "substr(v.ref, 1, instr(v.ref, ':') - 1)"
 _IS_RECORD = f"{_KIND} IN ('memory', 'state', 'chunk', 'document')"
-IS_LASTING = f"{_KIND} IN ('memory', 'state', 'chunk', 'document', 'fact')"
+_IS_LASTING = f"{_KIND} IN ('memory', 'state', 'chunk', 'document', 'fact')"
 """Kinds of refs that mean the same thing in several traces."""
 _ANSWERS = "IN ('respond', 'judge')"
 _WRITERS_BEFORE = f"""
@@ -92,8 +91,8 @@ WITH RECURSIVE reached (id, inputs_only, by_record) AS (
     AND NOT ((by_record OR {_IS_RECORD}) AND writer.kind {_ANSWERS})
     -- by an unknown origin
 {_WRITERS_BEFORE.format(same="other.trace = here.trace")}
-{_WRITERS_BEFORE.format(same=f"other.scope = here.scope AND {IS_LASTING}")}
-{_WRITERS_BEFORE.format(same=IS_LASTING)}
+{_WRITERS_BEFORE.format(same=f"other.scope = here.scope AND {_IS_LASTING}")}
+{_WRITERS_BEFORE.format(same=_IS_LASTING)}
     -- inside: continuations, and operations that wrote what this operation lists
     UNION
     SELECT child.id, 0, by_record FROM reached

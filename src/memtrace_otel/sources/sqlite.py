@@ -17,7 +17,7 @@ from typing import Any, Self
 from memtrace_otel import settings
 from memtrace_otel.model import OperationSpan, StoredVerdict, has_failing_evaluation, is_trace_id, judged_traces
 from memtrace_otel.semconv import OpKind
-from memtrace_otel.sources import ingest, lineage, maintenance, texts
+from memtrace_otel.sources import ingest, lineage, maintenance
 from memtrace_otel.sources.compression import BodyError, decompress
 from memtrace_otel.sources.database import FileLock, TranslatedErrors, connect, snapshot, transaction, unsynced
 from memtrace_otel.sources.errors import DamagedError, SourceError
@@ -216,22 +216,6 @@ class SqliteStore:
         """
         with self._decoded() as connection, snapshot(connection):
             return lineage.lineage(connection, origins, most)
-
-    def words_by_trace(self, scopes: Collection[str], words: Collection[str]) -> dict[str, set[str]] | None:
-        """Return the words that the texts of each trace of the scopes hold; None when the memory has a gap. See
-        `texts.words_by_trace`."""
-        with self._decoded() as connection, snapshot(connection):
-            return texts.words_by_trace(connection, scopes, words)
-
-    def versions(self, ref: str) -> list[str]:
-        """Return the ids of the traces that write a version of a record, or read a version of an unknown origin."""
-        with self._decoded() as connection:
-            return texts.versions(connection, ref)
-
-    def holds(self, origin: str) -> bool:
-        """Tell whether the span of an origin is there."""
-        with self._decoded() as connection:
-            return bool(lineage.rows_of(connection, origin))
 
     def is_known(self, trace_id: str) -> bool:
         """Tell whether more of a trace than judgements has been decoded; the inbox is left as it is."""

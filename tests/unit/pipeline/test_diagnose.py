@@ -12,8 +12,7 @@ import pytest
 
 from memtrace_otel import semconv
 from memtrace_otel.annotate import MemoryLog
-from memtrace_otel.attribution import attribute, find_failures, verdict_json
-from memtrace_otel.graph import load_graph
+from memtrace_otel.attribution import verdict_json
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.pipeline.diagnose import diagnose, record
@@ -25,7 +24,7 @@ from tests.unit.sources.listed_source import ListedSource
 FLIGHT = "Alice flies to Lisbon on 17 April"
 
 
-def failing(trace: int, scope: str = "", *, searched: bool = False, expected: str = "17 April") -> list[OperationSpan]:
+def failing(trace: int, scope: str = "", *, searched: bool = False) -> list[OperationSpan]:
     """A wrong answer, with or without a search, and its judgement."""
     query = seen("query:q", role=Role.QUERY, content="When does she fly?")
     context = seen(f"context:{1:016x}", origin_of(trace, 1), role=Role.CONTEXT)
@@ -42,7 +41,7 @@ def failing(trace: int, scope: str = "", *, searched: bool = False, expected: st
         span(
             *(trace, 3, OpKind.JUDGE),
             at=trace + 2,
-            inputs=[query, answer, put("expected:e", expected, role=Role.EXPECTED)],
+            inputs=[query, answer, put("expected:e", "17 April", role=Role.EXPECTED)],
             attributes={semconv.EVALUATION_LABEL: "fail"},
         ),
     ]
@@ -82,60 +81,6 @@ def test_a_burst_of_failures_of_one_user_loads_its_memory_once(tmp_path: Path, m
         burst = [verdict for found in diagnose(store, store) for verdict in found.verdicts]
     assert len(burst) == 6
     assert set(Counter(read).values()) == {2}  # with the memory of the user, and with all memories
-
-
-def memory_of(count: int) -> list[OperationSpan]:
-    """A memory of `count` messages about tea, and the flight, which was told, stored and overwritten."""
-    texts = {trace: f"Cup {trace} was tea" for trace in range(100, 100 + count)} | {1: FLIGHT}
-    stored = [
-        span(
-            trace,
-            1,
-            OpKind.CREATE,
-            scope=ALICE,
-            inputs=[put(f"message:{trace}", text, role=Role.MESSAGE)],
-            outputs=[put(f"memory:{trace}", text, action=Action.ADD)],
-        )
-        for trace, text in texts.items()
-    ]
-    again = [seen("memory:1", origin_of(1, 1), role=Role.PREVIOUS)]
-    renewed = put("memory:1", "She likes trains", action=Action.UPDATE)
-    return [*stored, span(2, 1, OpKind.UPDATE, at=5, scope=ALICE, inputs=again, outputs=[renewed])]
-
-
-LOST = span(3, 1, OpKind.RETRIEVE, scope=ALICE, inputs=[seen("memory:lost", origin_of(999, 1), role=Role.HIT)])
-FLAWED = span(3, 1, OpKind.CREATE, scope=ALICE, outputs=[put("memory:3", "Tea")], incomplete=("guard",))
-
-
-@pytest.mark.parametrize(
-    ("expected", "beside", "part"),
-    [
-        ("Lisbon", [], True),
-        ("17 April", [], False),  # texts write a date in any words
-        ("tea", [], False),  # a common word
-        ("Porto", [], False),  # no text has the word
-        ("Lisbon", [LOST], False),
-        ("Lisbon", [FLAWED], False),
-    ],
-)
-def test_one_verdict_reads_the_part_of_a_large_memory_that_proves_the_verdict(
-    expected: str, beside: list[OperationSpan], part: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: set[str] = set()
-    trace = SqliteStore.trace
-    monkeypatch.setattr(SqliteStore, "trace", lambda self, trace_id: read.add(trace_id) or trace(self, trace_id))
-    asked = failing(10, ALICE, searched=True, expected=expected)
-    with SqliteStore.open(tmp_path / "run.db") as store:
-        store.add_request(encode_request([*memory_of(400), *beside, *asked]))
-        whole = load_graph(store, asked[0].trace_id)
-        read.clear()
-        (found,) = diagnose(store, store, [asked[0].trace_id], known=True)
-    assert (len(read) < 10) is part
-    (verdict,) = found.verdicts
-    if part:
-        (failure,) = find_failures(whole)
-        assert verdict == attribute(whole, failure)
-        assert verdict.failure_type == FailureType.UPDATE
 
 
 def test_a_damaged_span_makes_the_verdicts_of_its_memory_incomplete(tmp_path: Path) -> None:
