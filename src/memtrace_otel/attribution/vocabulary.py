@@ -50,7 +50,7 @@ SIZES = {
     name: (dimension, size)
     for dimension, table in (
         ("length", "1 mm millimeter millimetre, 10 cm centimeter centimetre, 1000 m meter metre, 1000000 km kilometer"),
-        ("mass", "1 mg milligram, 1000 g gram, 1000000 kg kilo kilogram"),
+        ("mass", "1 mg milligram, 1000 g gram, 1000000 kg kilo kilogram, 1000000000 tonne"),
         ("volume", "1 ml milliliter millilitre, 10 cl, 100 dl, 1000 l liter litre"),
         ("duration", "1 min minute, 60 h hr hour"),
     )
