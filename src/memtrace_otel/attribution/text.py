@@ -181,9 +181,9 @@ def negated(text: str) -> bool:
 def likes(text: str, wanted: frozenset[str]) -> bool | None:
     """Return whether the clause with most of the wanted words likes (True) or dislikes (False); None for neither."""
     clause = max(_CLAUSE_END.split(text), key=lambda part: len(terms(part) & wanted))
-    if DISLIKES.search(clause) or (LIKES.search(clause) and negated(clause)):
-        return False
-    return True if LIKES.search(clause) else None
+    if liking := LIKES.search(clause):
+        return not (negated(clause[: liking.start()]) or DISLIKES.search(clause))
+    return False if DISLIKES.search(clause) else None
 
 
 def in_units_of(reference: str, text: str) -> str:

@@ -61,7 +61,7 @@ SIZES = {
 
 LIKES = re.compile(r"\b(?:like|love|enjoy|prefer|adore)[sd]?\b|\bfond of\b|喜欢", re.IGNORECASE)
 DISLIKES = re.compile(
-    r"\b(?:hate|dislike|detest|loathe|avoid)[sd]?\b|\b(?:cannot|can['’]t) (?:stand|bear)\b|\b(?:no|not|without)\b",
+    r"\b(?:hate|dislike|detest|loathe|avoid)[sd]?\b|\b(?:cannot|can['’]t) (?:stand|bear)\b|\bno\b",
     re.IGNORECASE,
 )
 

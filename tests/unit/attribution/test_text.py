@@ -14,6 +14,7 @@ from memtrace_otel.attribution.text import (
     first_statement,
     items,
     leading_name,
+    likes,
     names,
     negated,
     numbers,
@@ -130,3 +131,12 @@ def test_comparison_of_hostile_contents_ends(look: Callable[[], object]) -> None
 def test_one_is_a_number_only_where_something_is_counted() -> None:
     assert words("Happy to help with that one, about one hour.")[-3:] == ["about", "1", "hour"]
     assert numbers("I found that one, and which one?") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "liked"),
+    [("I love pizza without olives.", True), ("I do not like pizza.", False), ("Please no pizza for me.", False),
+     ("I like tea, but I hate pizza.", False), ("We had pizza.", None)],
+)  # fmt: skip
+def test_a_clause_likes_or_dislikes(text: str, liked: bool | None) -> None:
+    assert likes(text, terms("pizza")) is liked
