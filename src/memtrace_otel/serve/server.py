@@ -33,10 +33,11 @@ from memtrace_otel.sources import SourceError, SqliteStore
 
 _logger = logging.getLogger(__name__)
 _MEASURE_SECONDS = 0.5
-_GRACE_SECONDS = 10
 _CLOSING_SECONDS, _FLUSH_SECONDS = 0.5, 2.0
 MOST_CONNECTIONS = 512
 """Over HTTP, and the same number over gRPC."""
+GRACE_SECONDS = 10
+"""Open requests may take so long after the signal to end."""
 _BACKLOG = 128
 """Connections that the event loop accepts at a time, before it closes any."""
 _RESERVED_FILES = 512
@@ -130,7 +131,7 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
             measuring.cancel()
             sweeping.cancel()
             http.should_exit = True
-            await asyncio.gather(serving, rpc.stop(_GRACE_SECONDS))
+            await asyncio.gather(serving, rpc.stop(GRACE_SECONDS))
         finally:
             await asyncio.to_thread(commits.close)
             await asyncio.gather(*(asyncio.to_thread(child.stop) for child in children))
@@ -208,7 +209,7 @@ class _HttpServer(uvicorn.Server):
             ws="none",
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_certfile=options.certificate,
             ssl_keyfile=options.key,
         )

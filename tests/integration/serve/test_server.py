@@ -30,6 +30,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.serve.server import GRACE_SECONDS
 from memtrace_otel.sources import SqliteStore
 from memtrace_otel.testing import contract_span
 from tests.integration.serve.conftest import Server, Start
@@ -330,5 +331,5 @@ def test_the_end_does_not_wait_for_open_connections(start: Start, certified: tup
             assert b" 200 " in kept.recv(4096)
         began = time.monotonic()
         assert server.terminate() == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < GRACE_SECONDS
         assert server.errors() == ""

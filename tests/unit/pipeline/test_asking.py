@@ -142,7 +142,7 @@ def test_an_interrupt_waits_for_no_call_and_keeps_what_was_answered(
                     break
                 time.sleep(0.1)
             run.send_signal(SIGINT)
-            run.wait(20)
+            run.wait(40)
         hangs.set()
         assert [json.loads(verdict.document)["method"] for verdict in store.verdicts()] == ["agent"]
         server.script = [blames] * 4
