@@ -103,7 +103,7 @@ def fill(tempo: Tempo, stories: Iterable[list[OperationSpan]], failing: set[str]
         answers = (span.origin for span in source.trace(last) if span.kind == OpKind.RESPOND)
         return any(source.readers(answer, kinds=[OpKind.JUDGE]) for answer in answers)
 
-    wait_for(judged, "the last answer's judge is found", 120)
+    wait_for(judged, "the last answer's judge is found")
     return sent + len(waiting)
 
 

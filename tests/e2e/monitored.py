@@ -80,19 +80,19 @@ def monitored(folder: Path, jaeger: Jaeger, tempo: Tempo) -> Iterator[Monitored]
         endpoints = url, jaeger.otlp_http, tempo.otlp_http
         application(SERVICE, 0, 3, *endpoints)
         verdicts = f"sum(memtrace_attribution_failures_total{{service_name='{SERVICE}'}})"
-        wait_for(lambda: prometheus.query(verdicts) == [({}, 0)], "a scrape without failures", 60)
+        wait_for(lambda: prometheus.query(verdicts) == [({}, 0)], "a scrape without failures")
         canary = write_history(time.time_ns())
         for endpoint in endpoints:
             target = read_target("traces", environ=otlp_environment(endpoint))
             assert target
             send(target, encode_request(canary.spans))
         failing = application(SERVICE, FAILURES, 0, *endpoints)
-        wait_for(lambda: prometheus.query(verdicts) == [({}, FAILURES)], "verdicts in Prometheus", 60)
+        wait_for(lambda: prometheus.query(verdicts) == [({}, FAILURES)], "verdicts in Prometheus")
         subprocess.run([*_CLI, "attribute", "--all", "--db", database], check=True, env=os.environ | to_tempo)
         marked = f'{{ resource.service.name = "{SERVICE}" && span.memtrace.failure.type = "update" }}'
-        wait_for(lambda: tempo.search(marked) == failing, "markers in Tempo", 60)
+        wait_for(lambda: tempo.search(marked) == failing, "markers in Tempo")
         marked = '{ name = "memtrace.attribution update" && span.memtrace.failure.operation = "update_memory" }'
-        wait_for(lambda: canary.fault.trace_id in tempo.search(marked), "the causing marker of the canary", 60)
+        wait_for(lambda: canary.fault.trace_id in tempo.search(marked), "the causing marker of the canary")
         yield Monitored(url, prometheus, alertmanager, messages, failing, frozenset(canary.traces()))
 
 

@@ -96,36 +96,63 @@ def attribute(*arguments: str, endpoint: str = "") -> tuple[dict[str, dict[str, 
     return {one["trace_id"]: one for one in map(json.loads, done.stdout.splitlines())}, done.stderr
 
 
-def test_planted_faults_get_the_verdicts_that_they_get_from_a_database(backend: Reached, tmp_path: Path) -> None:
-    spans = [span for system in System for fault in sorted(FAULTS_OF[system]) for span in planted(system, fault)]
-    expected = verdicts_of(spans, tmp_path)
-    assert len(expected) > 40
-    backend.tell(spans)
-    found = [v for one in diagnose(backend.open(), MemoryLog(), list(expected)) for v in one.verdicts]
-    assert {v.failure.trace_id for v in found} == expected.keys()
-    # Only in a database, an open verdict is compared with the memories of all others.
-    same = {v.failure.trace_id: verdict_json(v) for v in found if not is_open(v)}
-    assert len(same) > 40
-    assert same == {trace_id: expected[trace_id] for trace_id in same}
+@contextmanager
+def watching(backend: Reached, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `watch` as a user does."""
+    environ = {
+        **os.environ,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": backend.endpoint,
+        "MEMTRACE_QUIET_SECONDS": "1",
+    }
+    command = [sys.executable, "-m", "memtrace_otel.cli", "watch", "--source", backend.source]
+    with log.open("ab") as output:
+        process = subprocess.Popen([*command, "--interval", "0.5", "--since", "1h"], env=environ, stderr=output)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
-@people
-@ways
-def test_what_others_deleted_was_deleted(
-    backend: Reached, recording: Recording, content_on: None, tmp_path: Path, named: str, who: str
-) -> None:
-    """By an operation of any kind: what a system calls ingestion may delete."""
-    deletes = dict(deleted_by(who, named, recording.tracer, kind) for kind in ("delete", "ingest", "other"))
-    spans = decode_request(encode_sdk_spans(recording.spans()))
-    expected = verdicts_of(spans, tmp_path)
-    backend.tell(spans)
-    opened = backend.open()
-    deleted = {delete[:32] for delete in deletes.values()}
-    wait_for(lambda: deleted <= set(opened.trace_ids()), "the deletes are found by search")
-    found = [v for one in diagnose(backend.open(), MemoryLog(), [id[:32] for id in deletes]) for v in one.verdicts]
-    assert {v.failure.answer_span.origin: f"{v.trace_id}-{v.span_id}" for v in found} == deletes
-    assert {v.failure_type for v in found} == {FailureType.DELETION}
-    assert {v.failure.trace_id: verdict_json(v) for v in found} == expected
+def failing_traces(spans: Sequence[OperationSpan]) -> set[str]:
+    return {span.trace_id for span in spans if span.kind == OpKind.RESPOND}
+
+
+def test_watch_marks_what_fails_once_through_restarts_of_both(backend: Reached, tmp_path: Path) -> None:
+    """Runs first: a watch attributes all failures of the backend."""
+    log = tmp_path / "watch.log"
+    before, during, after = ([planted(System.ADDITIVE, Fault.GARBLED, n)] for n in range(3))
+    before.append(planted(System.DECIDING, Fault.RANKED_OUT))
+    passing = planted(System.ADDITIVE, Fault.NONE)
+    asked = [failing_traces([span for spans in told for span in spans]) for told in (before, during, after)]
+
+    def marked(traces: set[str]) -> bool:
+        return all(backend.marked(trace_id) for trace_id in traces)
+
+    for spans in (*before, passing):
+        export(backend.endpoint, spans)
+    with watching(backend, log) as first:
+        wait_for(lambda: marked(asked[0]), "the first markers")
+        first.send_signal(signal.SIGKILL)
+    for spans in during:
+        export(backend.endpoint, spans)
+    with watching(backend, log) as second:
+        wait_for(lambda: marked(asked[1]), "the markers after a restart of watch")
+        if backend.keeps:
+            backend.service.stop()
+            wait_for(lambda: b"tries)" in log.read_bytes(), "watch has noticed that the backend is down")
+            backend.service.start()
+        for spans in after:
+            export(backend.endpoint, spans)
+        wait_for(lambda: marked(asked[2]), "the markers after a restart of the backend")
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(60) == 0  # after its round
+    for trace_id in set().union(*asked):
+        assert len(backend.marked(trace_id)) == 1
+    assert not marked(failing_traces(passing))
+    lines = [line for line in log.read_text().splitlines() if ", confidence " in line]
+    assert len(lines) == len(set(lines)) >= len(set().union(*asked)) - len(asked[0])
 
 
 @pytest.fixture(scope="module")
@@ -159,62 +186,36 @@ def test_the_demo_from_a_backend_is_the_demo_from_its_database(
         assert sorted(ids) == sorted(set(ids))
 
 
-@contextmanager
-def watching(backend: Reached, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `watch` as a user does."""
-    environ = {
-        **os.environ,
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": backend.endpoint,
-        "MEMTRACE_QUIET_SECONDS": "1",
-    }
-    command = [sys.executable, "-m", "memtrace_otel.cli", "watch", "--source", backend.source]
-    with log.open("ab") as output:
-        process = subprocess.Popen([*command, "--interval", "0.5", "--since", "1h"], env=environ, stderr=output)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+def test_planted_faults_get_the_verdicts_that_they_get_from_a_database(backend: Reached, tmp_path: Path) -> None:
+    spans = [span for system in System for fault in sorted(FAULTS_OF[system]) for span in planted(system, fault)]
+    expected = verdicts_of(spans, tmp_path)
+    assert len(expected) > 40
+    backend.tell(spans)
+    found = [v for one in diagnose(backend.open(), MemoryLog(), list(expected)) for v in one.verdicts]
+    assert {v.failure.trace_id for v in found} == expected.keys()
+    # Only in a database, an open verdict is compared with the memories of all others.
+    same = {v.failure.trace_id: verdict_json(v) for v in found if not is_open(v)}
+    assert len(same) > 40
+    assert same == {trace_id: expected[trace_id] for trace_id in same}
 
 
-def failing_traces(spans: Sequence[OperationSpan]) -> set[str]:
-    return {span.trace_id for span in spans if span.kind == OpKind.RESPOND}
-
-
-def test_watch_marks_what_fails_once_through_restarts_of_both(backend: Reached, tmp_path: Path) -> None:
-    log = tmp_path / "watch.log"
-    before, during, after = ([planted(System.ADDITIVE, Fault.GARBLED, n)] for n in range(3))
-    before.append(planted(System.DECIDING, Fault.RANKED_OUT))
-    passing = planted(System.ADDITIVE, Fault.NONE)
-    asked = [failing_traces([span for spans in told for span in spans]) for told in (before, during, after)]
-
-    def marked(traces: set[str]) -> bool:
-        return all(backend.marked(trace_id) for trace_id in traces)
-
-    for spans in (*before, passing):
-        export(backend.endpoint, spans)
-    with watching(backend, log) as first:
-        wait_for(lambda: marked(asked[0]), "the first markers", 60)
-        first.send_signal(signal.SIGKILL)
-    for spans in during:
-        export(backend.endpoint, spans)
-    with watching(backend, log) as second:
-        wait_for(lambda: marked(asked[1]), "the markers after a restart of watch", 60)
-        if backend.keeps:
-            backend.service.stop()
-            wait_for(lambda: b"tries)" in log.read_bytes(), "watch has noticed that the backend is down", 60)
-            backend.service.start()
-        for spans in after:
-            export(backend.endpoint, spans)
-        wait_for(lambda: marked(asked[2]), "the markers after a restart of the backend", 120)
-        second.send_signal(signal.SIGTERM)
-        assert second.wait(60) == 0  # after its round
-    for trace_id in set().union(*asked):
-        assert len(backend.marked(trace_id)) == 1
-    assert not marked(failing_traces(passing))
-    lines = [line for line in log.read_text().splitlines() if ", confidence " in line]
-    assert len(lines) == len(set(lines)) >= len(set().union(*asked)) - len(asked[0])
+@people
+@ways
+def test_what_others_deleted_was_deleted(
+    backend: Reached, recording: Recording, content_on: None, tmp_path: Path, named: str, who: str
+) -> None:
+    """By an operation of any kind: what a system calls ingestion may delete."""
+    deletes = dict(deleted_by(who, named, recording.tracer, kind) for kind in ("delete", "ingest", "other"))
+    spans = decode_request(encode_sdk_spans(recording.spans()))
+    expected = verdicts_of(spans, tmp_path)
+    backend.tell(spans)
+    opened = backend.open()
+    deleted = {delete[:32] for delete in deletes.values()}
+    wait_for(lambda: deleted <= set(opened.trace_ids()), "the deletes are found by search")
+    found = [v for one in diagnose(backend.open(), MemoryLog(), [id[:32] for id in deletes]) for v in one.verdicts]
+    assert {v.failure.answer_span.origin: f"{v.trace_id}-{v.span_id}" for v in found} == deletes
+    assert {v.failure_type for v in found} == {FailureType.DELETION}
+    assert {v.failure.trace_id: verdict_json(v) for v in found} == expected
 
 
 def test_a_changed_verdict_replaces(backend: Reached) -> None:

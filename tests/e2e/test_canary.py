@@ -152,9 +152,9 @@ def test_it_flies_again_and_again_and_ends_as_its_last_flight(way: Way, tmp_path
         command = way.command(3 * IMPATIENT, "--interval", "0.5")
         process = subprocess.Popen(command, env=quiet(), stdout=output, stderr=output)
     try:
-        wait_for(lambda: said("read back after", 2), "two flights", PATIENT)
+        wait_for(lambda: said("read back after", 2), "two flights")
         way.serve.stop()
-        wait_for(lambda: said("lost at stage verdict"), "a lost flight", PATIENT)
+        wait_for(lambda: said("lost at stage verdict"), "a lost flight")
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 1
         way.serve.start()

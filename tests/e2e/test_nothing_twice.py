@@ -215,7 +215,7 @@ def test_a_server_that_is_killed_while_it_sends_looks_when_it_is_back(
             spans = own_spans(database)
             return len(spans[failing]) == ANSWERS and not unsent(database, endpoint, spans)
 
-        wait_for(sent, "every verdict is there, and the server knows that all are sent", 120)  # a request each
+        wait_for(sent, "every verdict is there, and the server knows that all are sent")  # a request each
         again.terminate()
     wanted = own_spans(database)
     assert shown(backend, wanted, told) == wanted

@@ -89,7 +89,7 @@ class Tempo:
 
     def compact(self) -> None:
         """Wait until traces of several blocks were put together."""
-        wait_for(lambda: self.metric("tempodb_compaction_objects_combined_total") > 0, "Tempo compacts its blocks", 60)
+        wait_for(lambda: self.metric("tempodb_compaction_objects_combined_total") > 0, "Tempo compacts its blocks")
 
     def _get(self, path: str, tenant: str) -> Any:
         headers = {"accept": "application/json"} | ({"X-Scope-OrgID": tenant} if tenant else {})

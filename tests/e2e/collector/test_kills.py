@@ -57,7 +57,7 @@ def kill_beneath(
         means[phase] = (application.busy - busy) / (len(application.traces) - requests)
         figures.append(f"{phase} {means[phase] * 1000:.2f} ms (slowest {application.slowest * 1000:.0f} ms)")
         assert application.slowest < _WAITED
-    wait_for(application.delivered, "what was kept while nobody took it is acknowledged", 60)
+    wait_for(application.delivered, "what was kept while nobody took it is acknowledged")
     with capsys.disabled():
         print(f"\n{victim.name} killed: own time of a request {', '.join(figures)}")
     assert means["without"] < _TIMES * means["before"] + _MORE
@@ -144,5 +144,5 @@ def test_a_full_side_branch_is_not_felt_by_the_main_path(jaeger: Jaeger, tmp_pat
         dropped = int(gateway.metric("memtrace_isolate_dropped_spans"))
         assert 0 < dropped < len(told)
         with running(serve):
-            wait_for(lambda: len(serve.span_ids()) >= len(told) - dropped, "in serve what its queue held", 60)
+            wait_for(lambda: len(serve.span_ids()) >= len(told) - dropped, "in serve what its queue held")
             assert serve.span_ids() < set(told)

@@ -100,7 +100,7 @@ def test_requests_of_many_small_spans_are_not_too_many_for_serve(path: Route) ->
     for _ in range(6):
         tell(path.gateway.otlp, [span(trace_id, "c", attributes=chat, resource={}) for _ in range(10_000)])
     path.serve.start()
-    wait_for(lambda: path.serve.acknowledged() == 60_000, "all of them in serve", 60)
+    wait_for(lambda: path.serve.acknowledged() == 60_000, "all of them in serve")
 
 
 def test_what_is_larger_than_a_batch_is_cut_and_takes_nothing_along(path: Route) -> None:
@@ -233,7 +233,7 @@ def test_verdicts_reach_the_backend_within_seconds_and_never_come_back(
             if fails:
                 judged[judge.trace_id] = time.monotonic()
             time.sleep(max(0.0, started + sent / 100 - time.monotonic()))
-        wait_for(lambda: len(seen) == len(judged), "the marker of every failing trace in Jaeger", 60)
+        wait_for(lambda: len(seen) == len(judged), "the marker of every failing trace in Jaeger")
     finally:
         stop.set()
         watching.join()
