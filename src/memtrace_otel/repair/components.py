@@ -6,20 +6,18 @@ import re
 from enum import StrEnum
 
 from memtrace_otel.attribution.expectation import AnswerForm, expectation
+from memtrace_otel.attribution.rules.missed import filter_fields
 from memtrace_otel.attribution.text import negated, numbers
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import OperationSpan, Variable, Verdict, make_origin
 from memtrace_otel.semconv import (
     GEN_AI_RETRIEVAL_TOP_K,
-    RETRIEVAL_FILTERS,
     RETRIEVAL_THRESHOLD,
     FailureType,
     OpKind,
     Role,
 )
 
-_OWNERS = ("user_id", "agent_id", "run_id")
-"""Fields that name the owner of a memory; the first one given is the owner."""
 _SEARCHES = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE})
 _CORRECTS = re.compile(r"\b(?:actually|instead|no longer|any ?more|correction|changed|moved|used to)\b", re.IGNORECASE)
 _CLOCK = re.compile(r"\b\d{1,2}:\d\d\b")
@@ -91,10 +89,7 @@ def _of_search(record: str, search: OperationSpan, graph: EvolutionGraph) -> Com
     threshold = search.attributes.get(RETRIEVAL_THRESHOLD)
     if candidate and candidate.score and isinstance(threshold, int | float) and candidate.score < threshold:
         return Component.THRESHOLD
-    filters = search.attributes.get(RETRIEVAL_FILTERS)
-    fields = {str(one).partition("=")[0] for one in filters} if isinstance(filters, list | tuple) else set[str]()
-    owner = next((field for field in _OWNERS if field in fields), "")
-    if candidate is None and fields - {owner}:
+    if candidate is None and filter_fields(search):
         return Component.FILTER
     limit, hits = search.attributes.get(GEN_AI_RETRIEVAL_TOP_K), len(_with_role(search, Role.HIT))
     is_full = hits >= limit if isinstance(limit, int | float) else hits > 0

@@ -121,7 +121,7 @@ def _below_the_bar(evidence: Evidence, low: Hit, place: str) -> tuple[str, str]:
         how = f"was {place} of the search, which returned {_hits(hits)}{_equal_hits(evidence)}"
         now = f" (now {limit:g})" if limit else ""
         return how, f"{_once(evidence)} k to {low.rank} or more{now}."
-    by = f"the filter on {filters}" if (filters := _filters(search)) else "a filter or an expiry date"
+    by = f"the filter on {filters}" if (filters := ", ".join(filter_fields(search))) else "a filter or an expiry date"
     if threshold:  # a candidate may have a distance as its score
         by = f"the threshold {threshold:g} or {by}"
     return f"was {place} of the search and was left out afterwards by {by}", f"Check {by} of the search and the record."
@@ -148,7 +148,7 @@ def _not_found(evidence: Evidence, record: Version) -> Miss:
     how = f"is not {among} of the search{_equal_hits(evidence)}"
     if rewritten := _rewritten(evidence, search):
         return Miss(search, f"{how}, which asked for {quoted(rewritten)}", "Search with the words of the question.")
-    if filters := _filters(search):
+    if filters := ", ".join(filter_fields(search)):
         advice = f"Search without the filter on {filters}, or write records that match the filter."
         return Miss(search, f"{how}, which filtered by {filters}", advice)
     limit = _number(search, GEN_AI_RETRIEVAL_TOP_K)
@@ -203,12 +203,12 @@ def _score(hit: Hit) -> float | None:
     return next((v.score for v in hit.reader.inputs if v.ref == hit.ref and v.role == Role.CANDIDATE), None)
 
 
-def _filters(search: OperationSpan) -> str:
+def filter_fields(search: OperationSpan) -> list[str]:
     """Return the names of the fields that a search filtered by, without the owner of the memory that was searched."""
     given = search.attributes.get(RETRIEVAL_FILTERS)
     fields = [str(one).partition("=")[0] for one in given] if isinstance(given, list | tuple) else []
     owner = next((field for field in _OWNERS if field in fields), "")
-    return ", ".join(field for field in fields if field != owner)
+    return [field for field in fields if field != owner]
 
 
 def _equal_hits(evidence: Evidence) -> str:
