@@ -2,6 +2,9 @@
 
 A story is a part of a conversation around the message that answers a question. Values are not corrected there, so that
 U3 and U4 do not apply. No text of such a file is part of this package.
+
+A question is used if its message tells the answer: annotated answers often come from another message or from a picture.
+Words cannot show whether a message tells an answer in other words, so that no story has a paraphrase.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -25,7 +28,18 @@ from memtrace_otel.semconv import Action
 _TIME = "%I:%M %p on %d %B, %Y"
 _DATE, _UNANSWERED = 2, 5
 """Categories of questions: the answer is a time; the conversation does not answer."""
-_SHORT_WORD = 3
+_TIMES = re.compile(
+    r"(?:[\w ]*(?:January|February|March|April|May|June|July|August|September|October|November|December)[ ,\d]*"
+    r"|[^\W\d]\D*)?\b(?:19|20)\d\d"
+)
+_MONTH = timedelta(days=31)
+_AROUND = re.compile(r"\b(?:before|after|week|weekend)\b", re.IGNORECASE)
+_RELATIVE = re.compile(
+    r"\b(?:(?:the )?(?:day before )?yesterday|today|tonight|tomorrow|(?:the )?next day|last night"
+    r"|(?:last|next|this|past|coming) (?:week(?:end)?|month|year|(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
+    r"|\w+ (?:days?|weeks?|weekends?|months?|years?) (?:ago|later))\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(slots=True)
@@ -55,7 +69,8 @@ class _Conversation:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.said: list[_Said] = []
         self.places: dict[str, int] = {}
-        told, speakers = document["conversation"], [document["conversation"][f"speaker_{s}"] for s in "ab"]
+        told = document["conversation"]
+        self.speakers = speakers = [str(told[f"speaker_{s}"]) for s in "ab"]
         number = 1
         while messages := told.get(f"session_{number}"):
             start = datetime.strptime(told[f"session_{number}_date_time"] + " +0000", f"{_TIME} %z")
@@ -74,29 +89,57 @@ class _Conversation:
         self.unanswered = [str(entry["question"]) for entry in asked if entry["category"] == _UNANSWERED]
         self.questions = [question for entry in asked for question in self._question(entry)]
 
+    def differs(self, question: _Question, other: _Question) -> bool:
+        """Return whether two answers differ: times that were told in one month may be the same."""
+        if question.wording is not Wording.DATE:
+            return question.value.answer != other.value.answer
+        return abs(self.said[question.place].time - self.said[other.place].time) > _MONTH
+
     def _question(self, entry: Mapping[str, Any]) -> Iterator[_Question]:
         """Yield the question of an entry, if one message with one fact answers."""
         places = [self.places[name] for name in entry["evidence"] if name in self.places]
         if entry["category"] == _UNANSWERED or len(places) != 1 or len(self.said[places[0]].facts) != 1:
             return
-        (fact,), answer, said = self.said[places[0]].facts, str(entry["answer"]), self.said[places[0]]
-        wording = Wording.WORDS
-        if entry["category"] == _DATE:
-            day, wording = f"{said.time:%-d %B %Y}", Wording.DATE
-            fact, value = f"{fact} (told on {day})", Value(day, answer, slip=_slip(answer))
-        elif at := re.search(re.escape(answer), fact, re.IGNORECASE):
-            value = Value(at.group(), answer, slip=_slip(answer))
-        elif any(len(word) > _SHORT_WORD for word in words(answer) & words(fact)):
-            return
-        else:
-            value, wording = Value(fact, answer, answer, _slip(answer)), Wording.PARAPHRASE
-        yield _Question(entry["question"], places[0], fact, value, wording)
+        said, asked, answer = self.said[places[0]], str(entry["question"]), str(entry["answer"]).strip(" .")
+        (fact,), other = said.facts, self.speakers[1 - said.speaker]
+        if other in asked and self.speakers[said.speaker] not in asked:
+            return  # the question names the wrong person
+        if entry["category"] == _DATE and _TIMES.fullmatch(answer):
+            if _tells_time(said, answer):
+                fact = _RELATIVE.sub(answer, fact, 1) if _RELATIVE.search(fact) else f"{fact} ({answer})"
+                yield _Question(asked, places[0], fact, Value(answer, answer, slip=_slip(answer, 10)), Wording.DATE)
+        elif words(answer) <= words(said.text) and (at := _whole(answer).search(fact)):
+            yield _Question(asked, places[0], fact, Value(at.group(), answer, slip=_slip(answer)), Wording.WORDS)
 
 
-def _slip(answer: str) -> str:
-    """Return the answer with another number or without its last item, '' where there is neither."""
-    changed = re.sub(r"\d+", lambda number: str(int(number.group()) + 1), answer, count=1)
+def _whole(answer: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE)
+
+
+def _tells_time(said: _Said, answer: str) -> bool:
+    """Return whether a message tells a time: relative to its day, or by its day alone."""
+    own = {str(said.time.day), str(said.time.year)}
+    own_day = f"{said.time:%B}" in answer and set(re.findall(r"\d+", answer)) <= own and not _AROUND.search(answer)
+    return own_day or _RELATIVE.search(said.text) is not None
+
+
+def _slip(answer: str, step: int = 1) -> str:
+    """Return the answer with another number or without its last item, '' where there is neither.
+
+    `step` of a day: the Friday before the 9th is the Friday before the 10th, too.
+    """
+
+    def another(number: re.Match[str]) -> str:
+        value = int(number.group())
+        return str(value + 1 if value > 31 else value + step if value + step <= 28 else value - step)
+
+    changed = re.sub(r"\d+", another, answer, count=1)
     return changed if changed != answer else answer.rpartition(", ")[0]
+
+
+def _untold(question: _Question, texts: Iterable[frozenset[str]]) -> bool:
+    """Return whether no text, given by its words, tells the answer of a question."""
+    return all(not words(question.value.answer) <= text for text in texts)
 
 
 class Conversations:
@@ -130,23 +173,30 @@ class Conversations:
         gold, owner = asked.place - first, conversation.said[asked.place].speaker
         with_fact = [i for i, one in enumerate(said) if one.facts and one.speaker == owner and i != gold]
         after = [i for i in with_fact if i > gold]
-        others = [q for q in conversation.questions if q.wording == wording and q.value.answer != asked.value.answer]
-        if len(after) < 2 or len(with_fact) < 4 or len(others) < 2:
+        others = [q for q in conversation.questions if q.wording == wording and conversation.differs(q, asked)]
+        foreign = [q for q in others if conversation.said[q.place].speaker != owner]
+        strangers = [i for i, one in enumerate(said) if one.speaker != owner]
+        if len(after) < 2 or len(with_fact) < 4 or not foreign or not strangers:
             return None
         aside, cleanup = rng.sample(after, 2)
         free = [i for i in with_fact if i not in (aside, cleanup)]
         obsolete, elsewhere = free[0], said[free[-1]].facts[-1]
         if obsolete > cleanup:
             return None
-        wrong, brother = rng.sample(others, 2)
-        foreign = [q for q in others if conversation.said[q.place].speaker != owner]
-        strangers = [i for i, one in enumerate(said) if one.speaker != owner]
-        if not foreign or not strangers:
-            return None
         theirs = max(foreign, key=lambda question: len(words(question.fact) & words(asked.text)))
         stranger = rng.choice(strangers)  # the other speaker tells something similar there
-        said[stranger] = replace(conversation.said[theirs.place], time=said[stranger].time, facts=[theirs.fact])
+        similar = conversation.said[theirs.place].text
+        if wording is Wording.DATE:  # "last week" tells a time on the day of its message only
+            similar = theirs.fact
+        said[stranger] = replace(said[stranger], text=similar, facts=[theirs.fact])
+        told = [words(" ".join((one.text, *one.facts))) for i, one in enumerate(said) if i != gold]
+        never = [q for q in others if q is not theirs and _untold(q, told)]
+        if not never or not _untold(asked, told):
+            return None
+        wrong = rng.choice(never)
         garbled = asked.fact.replace(asked.value.told, wrong.value.told)
+        if not _untold(asked, [words(garbled)]):
+            return None
         related = said[aside].facts[0]
         keys = {gold: "asked", obsolete: "obsolete", stranger: "theirs"}
         turns = list[Turn]()
@@ -164,7 +214,7 @@ class Conversations:
             thread = 1 + 3 * i // count
             turns.append(Turn(int(one.speaker != owner), thread, one.time, (one.text,), reply, tuple(items)))
         readings = {garbled: wrong.value}
-        for question in (brother, theirs, asked):
+        for question in (theirs, asked):
             readings |= {question.fact: question.value, conversation.said[question.place].text: question.value}
         texts = {
             "vague": asked.fact.replace(asked.value.told, "something"), "lost": related, "garbled": garbled,
@@ -178,6 +228,6 @@ class Conversations:
             wording=wording, turns=tuple(turns),
             asking=Asking(asked.text, asked.value.answer, day, rng.randint(3, 7), None),
             gold=gold, aside=aside, cleanup=cleanup, corrected=False, value=asked.value, wrong=wrong.value,
-            neighbours=(brother.value,), texts=texts,
+            neighbours=(theirs.value,), texts=texts,
             readings=tuple(sorted(readings.items(), key=lambda reading: -len(reading[0]))), resolved=(),
         )  # fmt: skip

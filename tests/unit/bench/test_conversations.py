@@ -11,8 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from memtrace_otel.bench import generate as generating
+from memtrace_otel.bench.conversations import Conversations
 from memtrace_otel.bench.faults import CODES
 from memtrace_otel.bench.generate import Plan, make_case, read_truths
+from memtrace_otel.bench.stories import Wording
 from memtrace_otel.cli import main
 from memtrace_otel.otlp import decode_request
 
@@ -23,18 +25,21 @@ THINGS = {  # message, fact, question, answer, category
     "loom": ("A used loom, 75 euros only.", "Ole bought a used loom for 75 euros", "What did the loom cost?",
              "75 euros", 4),
     "choir": ("We sang with the choir yesterday.", "Ida sang with the choir", "When was Ida with the choir?",
-              "2 May 2024", 2),
+              "4 March 2024", 2),
     "fair": ("I was at the fair last night.", "Ida was at the fair", "When was Ida at the fair?", "4 May 2024", 2),
     "race": ("The race at the fair was with the choir.", "Ole was in the race at the fair with the choir",
-             "When was Ole in the race?", "6 May 2024", 2),
+             "When was Ole in the race?", "May 2024", 2),
     "bike": ("I cycle to the mill each morning.", "Ida cycles to the mill", "How does Ida get to the mill?",
              "riding 2 wheels", 4),
     "bake": ("I bake rye loaves at home.", "Ida bakes rye loaves at home", "What does Ida do at home?",
              "1 kitchen craft", 4),
     "fish": ("I sit at the pond when I get to the mill.", "Ole sits at the pond to the mill at home",
              "What does Ole do at the pond?", "3 catfish", 4),
+    "kiln": ("My kiln cost 600 euros.", "Ida has a kiln for 600 euros", "What did the kiln cost?", "600 euros", 4),
+    "tent": ("I sold my tent for 40 euros.", "Ole sold a tent for 40 euros", "What did the tent cost?", "40 euros", 4),
 }  # fmt: skip
-SESSIONS = 6
+MONTHS = ("January", "March", "May", "July", "September", "November")
+SESSIONS = len(MONTHS)
 
 
 def conversation() -> dict[str, Any]:
@@ -57,7 +62,10 @@ def conversation() -> dict[str, Any]:
         for line in range(4):
             say("Ida", f"The weather of day {number}.{line} was grey.", f"Ida saw grey weather {number}.{line}")
             say("Ole", f"Number {number}{line} of my stamps arrived.", f"Ole got stamp {number}{line}")
-        told |= {f"session_{number}": messages, f"session_{number}_date_time": f"9:15 am on {number} May, 2024"}
+        told |= {
+            f"session_{number}": messages,
+            f"session_{number}_date_time": f"9:15 am on 5 {MONTHS[number - 1]}, 2024",
+        }
         facts[f"session_{number}_observation"] = seen
     asked.append({"question": "What is the name of her horse?", "evidence": ["D1:1"], "category": 5})
     return {"conversation": told, "observation": facts, "qa": asked, "sample_id": "own"}
@@ -74,7 +82,7 @@ def test_every_fault_but_those_of_corrections_is_admitted(stories: Path) -> None
     plan = Plan(2, 1, stories=str(stories), messages=(36, 40))
     combinations = plan.combinations()
     assert {code for _, code, _ in combinations} == set(CODES) - {"U3", "U4"}
-    assert len(combinations) == 3 * (len(CODES) - 3) + 1  # without an answer there is one wording
+    assert len(combinations) == 2 * (len(CODES) - 3) + 1  # without an answer there is one wording
     numbers = {plan.case(number)[1]: number for number in range(len(combinations))}
     for number in numbers.values():
         case = make_case(plan, number)
@@ -82,6 +90,16 @@ def test_every_fault_but_those_of_corrections_is_admitted(stories: Path) -> None
         assert case.truth["template"] == "conversation"
         assert set(case.truth["operations"]) <= {span.origin for span in spans}
         assert any("stamps arrived" in variable.content for span in spans for variable in span.inputs)
+
+
+def test_a_question_is_used_if_its_message_tells_the_answer(stories: Path) -> None:
+    used = {question.text: question for question in Conversations(stories).all[0].questions}
+    things = {name: used.get(question) for name, (_, _, question, _, _) in THINGS.items()}
+    assert [name for name, question in things.items() if question is None] == ["bike", "bake", "fish"], "other words"
+    told = {name: (question.value.answer, question.value.slip, question.fact) for name, question in things.items()
+            if question and question.wording is Wording.DATE}  # fmt: skip
+    assert told["choir"] == ("4 March 2024", "14 March 2024", "Ida sang with the choir (4 March 2024)")
+    assert told["race"][1] == "May 2025"
 
 
 def test_the_commands_take_a_file(stories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
