@@ -28,6 +28,8 @@ _WEEKDAY = r"(?P<weekday>mon|tue|wed|thu|fri|sat|sun)(?:s|rs|nes|urs|ur)?(?:day)
 _COUNT = rf"(?P<count>\d{{1,3}}|{'|'.join(_NUMBERS)})(?: of)?"
 _UNIT = r"(?P<unit>day|week|weekend|month|year)s?"
 _PARTS = ("first", "second", "third", "fourth", "last")
+_MONTH_DAYS = 28
+_BEFORE_WEEKEND = (2, 3, 4, 5)
 _ANY_DAY = date(2000, 1, 1)
 
 
@@ -50,6 +52,12 @@ class Period:
             a, b = _same_year(self), _same_year(other)
             return a.start <= b.start and b.end <= a.end
         return self.start <= other.start and other.end <= self.end
+
+    def covers(self, other: Period) -> bool:
+        """Return whether `other` lies within this period, for a month or more also in part: "last week" was in May."""
+        a, b = (_same_year(self), _same_year(other)) if self.yearless or other.yearless else (self, other)
+        coarse = self.days >= _MONTH_DAYS > other.days
+        return a.contains(b) or (coarse and a.start <= b.end and b.start <= a.end)
 
     def same(self, other: Period) -> bool:
         """Return whether both name the same time; speakers differ by a day or two on where a week or month begins."""
@@ -223,7 +231,15 @@ def _count(word: str | None) -> int:
 
 
 def _ago(match: re.Match[str], today: date) -> Period | None:
-    return _unit(match["unit"].lower(), today, -_count(match["count"]))
+    """ "Two years ago" means the month of today."""
+    unit, count = match["unit"].lower(), _count(match["count"])
+    return _unit("month", today, -12 * count) if unit == "year" else _unit(unit, today, -count)
+
+
+def _this_weekend(match: re.Match[str], today: date) -> Period | None:
+    """ "This weekend" is ahead from Wednesday to Saturday, else just past."""
+    ahead = not match["past"] and today.weekday() in _BEFORE_WEEKEND
+    return _unit("weekend", today, 0 if ahead else -1)
 
 
 def _ahead(match: re.Match[str], today: date) -> Period | None:
@@ -281,7 +297,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date | None], Peri
     (_form(rf"\b(?P<day>[0-3]?\d)/(?P<number>[01]?\d)/{_YEAR}\b"), _full),
     (_form(rf"\b{_DAY}(?: of)? {_MONTH},? ?{_YEAR}\b"), _full),
     (_form(rf"\b{_MONTH} {_DAY},? {_YEAR}\b"), _full),
-    (_form(rf"\b{_MONTH},? (?:of )?{_YEAR}\b"), _month_year),
+    (_form(rf"\b{_MONTH},? ?(?:of )?{_YEAR}\b"), _month_year),
     (_form(rf"\b{_DAY}(?: of)? {_MONTH}"), _yearless),
     (_form(rf"\b{_MONTH} {_DAY}\b"), _yearless),
     (_form(rf"\b{_COUNT} {_UNIT} (?:ago|earlier|back)\b"), _anchored(_ago)),
@@ -296,7 +312,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date | None], Peri
     (_form(rf"\bon {_WEEKDAY}"), _weekday_before),
     (_form(rf"\b(?:last|past|previous) {_UNIT}\b"), _shifted(-1)),
     (_form(rf"\b(?:next|following|coming|upcoming) {_UNIT}\b"), _shifted(1)),
-    (_form(r"\bthis (?:past )?weekend\b"), _anchored(lambda _, today: _unit("weekend", today, -1))),
+    (_form(r"\bthis (?P<past>past )?weekend\b"), _anchored(_this_weekend)),
     (_form(rf"\bthis {_UNIT}\b"), _shifted(0)),
     (_form(rf"\b{_YEAR}\b"), _year),
     (_form(rf"\b(?:in|of|during|since|until|by|early|late|mid|last|this|next) {_MONTH}"), _month_only),

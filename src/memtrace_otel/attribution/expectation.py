@@ -23,6 +23,7 @@ from memtrace_otel.attribution.text import (
     polarity,
     statements,
     terms,
+    without_questions,
     words,
 )
 from memtrace_otel.attribution.vocabulary import YES_NO
@@ -43,7 +44,10 @@ _POLITE = re.compile(
 _ASKS_VALUE = re.compile(r"^\W*(?:wh\w+|how)\b", re.IGNORECASE)
 _HEAD_END = re.compile(r"[.!;(\n]|\s[—–]\s")
 _MONTH = 31  # days
-_CALENDAR = terms("Monday Tuesday Wednesday Thursday Friday Saturday Sunday day week weekend month year date")
+_CALENDAR = terms(
+    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday day week weekend month year date"
+    " around approximately early late mid"
+)
 _YES_NO_TERMS = terms("yes yeah yep true no nope false")
 
 
@@ -99,10 +103,14 @@ def given_answer(question: str, answer: str) -> Expectation:
 
 
 def _answering(question: str, answer: str) -> str:
-    """Return the statement that shares most words with the question, else the first that abstains, else all."""
+    """Return the statement that shares most words with the question, else the first that abstains, else the last one
+    that tells: "Happy to help. Strawberry." """
     asked, parts = terms(question), statements(concluded(answer))
     about = max((p for p in parts if not abstains(p)), key=lambda part: len(terms(part) & asked), default="")
-    return about if terms(about) & asked else next((part for part in parts if abstains(part)), answer)
+    if terms(about) & asked:
+        return about
+    telling = [part for part in parts if terms(without_questions(part))]
+    return next((part for part in parts if abstains(part)), telling[-1] if telling else answer)
 
 
 def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> tuple[AnswerForm, tuple[Need, ...]]:
@@ -142,7 +150,7 @@ def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None, 
         stated = periods(text, today)
         if not stated and today is not None and undated:  # a week or weekend is known from words only
             return any(w.contains(Period(today, today)) for w in need.periods if w.days == 1 or w.days >= 28)
-        return any(wanted.same(given) or wanted.contains(given) for wanted in need.periods for given in stated)
+        return any(wanted.same(given) or wanted.covers(given) for wanted in need.periods for given in stated)
     if not numbers(need.text) <= numbers(text) | (numbers(need.text) - need.terms):
         return False
     if need.in_part:

@@ -6,8 +6,8 @@ from datetime import date
 
 import pytest
 
-from memtrace_otel.attribution.expectation import AnswerForm, carries, expectation, same_answer
-from memtrace_otel.attribution.text import Lexicon
+from memtrace_otel.attribution.expectation import AnswerForm, carries, expectation, given_answer, same_answer
+from memtrace_otel.attribution.text import Lexicon, terms
 
 LEXICON = Lexicon(["the dog is called Biscuit", "lives in Lesk", "plays the cello"])
 
@@ -42,6 +42,27 @@ def test_time_is_carried_by_what_resolves_to_it() -> None:
     assert carries("The trip was great", need, LEXICON, date(2023, 5, 6))
     assert not carries("The trip was great", need, LEXICON, date(2023, 5, 6), undated=False)
     assert not carries("The trip was yesterday", need, LEXICON, date(2023, 5, 8))
+
+
+def test_a_month_is_carried_by_a_week_that_begins_or_ends_there() -> None:
+    (need,) = expectation("When was the trip?", "around September 2022").needs
+    assert carries("The trip was last week", need, LEXICON, date(2022, 10, 6))
+    assert not carries("The trip was last week", need, LEXICON, date(2022, 10, 16))
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("Happy to help with that one. Biscuit.", "biscuit"),
+        ("Biscuit. Anything else?", "biscuit"),
+        ("Sure. The dog is called Biscuit.", "biscuit"),
+        ("Let me see. I do not know.", ""),
+    ],
+)
+def test_an_opening_is_no_part_of_the_given_answer(answer: str, value: str) -> None:
+    read = given_answer("What is the name of the dog?", answer)
+    assert frozenset(term for need in read.needs for term in need.terms) >= terms(value)
+    assert not any(need.terms & terms("happy help sure let see") for need in read.needs)
 
 
 def test_a_number_is_carried_by_that_number_only() -> None:
