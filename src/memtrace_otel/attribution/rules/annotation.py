@@ -5,7 +5,7 @@ from __future__ import annotations
 from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm
-from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, Finding, quoted
+from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, SURE, Finding, quoted
 from memtrace_otel.attribution.rules.owner import hit_of_another, told_by_another
 from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import Step
@@ -36,8 +36,9 @@ def annotation(evidence: Evidence) -> Finding | None:
     )
     judge = evidence.failure.judge_span
     expected = next((v.ref for v in judge.inputs if v.role == Role.EXPECTED), "") if judge else ""
-    closed = evidence.named or wish.form is AnswerForm.ABSTAIN  # other words cannot tell the expected answer
-    shown = CERTAIN if evidence.reading else LIKELY if closed else _BY_WORDS
+    # other words cannot tell a date, or that nothing is known, and named evidence is all that told the answer
+    closed = LIKELY if evidence.named or wish.form is AnswerForm.ABSTAIN else _BY_WORDS
+    shown = CERTAIN if evidence.reading else SURE if wish.form is AnswerForm.TIME else closed
     strength = shown if evidence.whole else _UNPROVEN
     step = Step("message", source.message.ref, source.message.span.origin, source.message.content)
     return Finding(

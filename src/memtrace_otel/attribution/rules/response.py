@@ -19,7 +19,7 @@ from memtrace_otel.attribution.text import numbers
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
 
-_NEAREST = 0.25  # a memory near to the question need not tell the answer: right in a quarter of the cases on bench
+_NEAREST = 0.2  # a memory near to the question need not tell the answer: right in a fifth of the cases on bench
 _ABSTAIN = 'Let the answering prompt ask for "I do not know" when memory does not hold the answer.'
 _USE = "Check the answering prompt and model: the model was given what it needed."
 
