@@ -104,7 +104,7 @@ class ModelCall:
         if not reply.whole:
             self.operation.mark(Incomplete.TRUNCATED)
         text = "".join(text for parts in reply.choices[:1] for text, _ in parts)
-        judgement = parse_judgement(text) if self._judged else None
+        judgement = parse_judgement(text, self._inputs.prompt) if self._judged else None
         if judgement and self._judged:
             self._judge(self._judged, judgement, text)
         else:
