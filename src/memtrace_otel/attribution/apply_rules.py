@@ -18,7 +18,7 @@ from memtrace_otel.attribution.rules.finding import SURE
 from memtrace_otel.attribution.text import terms
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict, attribution_id
-from memtrace_otel.semconv import FailureType, Incomplete
+from memtrace_otel.semconv import FailureType, Incomplete, OpKind
 from memtrace_otel.settings import CAPTURE_CONTENT, PREVIEW_BYTES, REDACT_PATTERNS
 from memtrace_otel.version import __version__
 
@@ -94,7 +94,11 @@ def attribute_everywhere(graph: EvolutionGraph, failure: Failure, verdict: Verdi
     """
     wider = attribute(graph, failure, everywhere=True)
     scoped = bool(lineage_of(graph).scope(failure.answer_span))
-    says_more = wider.confidence > verdict.confidence and not (scoped and wider.failure_type != FailureType.RETRIEVAL)
+    if wider.confidence <= verdict.confidence:
+        return verdict
+    if wider.failure_type == FailureType.EXTRACTION and wider.operation_kind == OpKind.RESPOND:
+        return wider  # a tool of the answer read what this model call noted
+    says_more = not scoped or wider.failure_type == FailureType.RETRIEVAL
     return wider if says_more and _is_as_near(wider, verdict) else verdict
 
 

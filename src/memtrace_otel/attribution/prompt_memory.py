@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from memtrace_otel.attribution.dates import day_of
 from memtrace_otel.attribution.lineage import RECORD_KINDS, Lineage, Version
@@ -21,6 +22,7 @@ from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 _OPENING = 16  # characters: "You are a cook. " and more are alike in two calls of one assistant
 _BLANK_LINE = "\n\n"  # between notes and message
+TOOL_CALL = re.compile(r'\["([^"]+)", ?"\{.*\}"\]$', re.DOTALL)
 _LABEL = re.compile(r"^[^\W\d_]+: +")  # "Message: "
 _QUOTED = 8  # characters of a reply that a prompt repeats by more than chance
 
@@ -37,15 +39,18 @@ class PromptMemory:
 def prompt_memory(lineage: Lineage, answer: OperationSpan, results: SearchResults) -> PromptMemory | None:
     """Return the memory in the prompts of the calls like the answer, None where no prompt repeats what was told, or
     where the answer has another memory."""
-    if results.searches or any(ref_kind(hit.ref) in RECORD_KINDS for hit in results.hits):
-        return None
     own, scope = _prompt(lineage, answer), lineage.scope(answer)
+    fetched = "\n".join(tool_results(lineage, answer))
+    kinds = {ref_kind(hit.ref) for hit in results.hits} - ({RefKind.STATE} if fetched else set[str]())
+    if results.searches or kinds & RECORD_KINDS:
+        return None
     calls = [s for s in lineage.spans if s.kind == OpKind.RESPOND and s.start <= answer.start]
     calls = [s for s in calls if lineage.scope(s) in (scope, "")] if own else []
     alike = [(s, text) for s in calls if (text := _prompt(lineage, s)) and _opens_alike(text, own)]
     versions: list[Version] = []
     since, rewritten = 0, False
-    for span, text in alike:
+    for span, prompt in alike:
+        text = f"{prompt}\n{fetched}" if fetched and span.origin == answer.origin else prompt
         if not versions or text != versions[-1].content:
             writer = _writer(calls, text, since, span)
             rewritten |= writer is not span
@@ -54,6 +59,8 @@ def prompt_memory(lineage: Lineage, answer: OperationSpan, results: SearchResult
             versions.append(Version(read, writer, text, day_of(span.start), Action.UPDATE))
         since = span.start
     told = [source for s, _ in alike if s.origin != answer.origin for source in _told(lineage, s, versions)]
+    others = [s for s in calls if all(s.origin != span.origin for span, _ in alike)]
+    told += [source for s in others for source in _told(lineage, s, versions) if source.written]
     if not (rewritten or any(_is_kept(source, versions) for source in told)):
         return None
     last = versions[-1]
@@ -88,6 +95,18 @@ def _prompt(lineage: Lineage, span: OperationSpan) -> str:
     return "\n".join(filter(None, (given.get(Role.PROMPT), notes)))
 
 
+def tool_results(lineage: Lineage, span: OperationSpan) -> Iterator[str]:
+    """Yield the results of tool calls in the conversation that a call was given: a tool may read the notes."""
+    called = 0
+    for variable, read in lineage.reads(span):
+        text = lineage.content(variable, read) if variable.role == Role.HISTORY else ""
+        if TOOL_CALL.match(text):
+            called += 1
+        elif called and text:
+            called -= 1
+            yield text
+
+
 def _opens_alike(one: str, other: str) -> bool:
     """Whether two prompts begin with the same line, as far as the opening goes."""
     first, second = (text.partition("\n")[0][:_OPENING] for text in (one, other))
@@ -102,8 +121,9 @@ def _writer(calls: list[OperationSpan], text: str, since: int, reader: Operation
 
 
 def _told(lineage: Lineage, call: OperationSpan, versions: list[Version]) -> Iterator[Source]:
-    """Yield the questions of a call as messages, with the arguments of its tool calls that a later prompt repeats."""
-    texts = [text for o in call.outputs if ref_kind(o.ref) == RefKind.COMPLETION for text in _arguments(o.content)]
+    """Yield the questions of a call as messages, with the texts of its tool calls, or of its reply in JSON, that a
+    later prompt repeats."""
+    texts = [text for output in call.outputs for text in _texts(output.content)]
     noted = tuple(
         replace(version, content=text)
         for version in versions
@@ -125,10 +145,20 @@ def _repeats(prompt: str, text: str) -> bool:
     return len(text) >= _QUOTED and text in prompt
 
 
-def _arguments(completion: str) -> list[str]:
-    """Return the texts among the arguments of a tool call, as recorded: `["name", "{...}"]`."""
+def _texts(reply: str) -> list[str]:
+    """Return the texts in a reply in JSON, of a tool call (as recorded: `["name", "{...}"]`) those of its arguments."""
     try:
-        values = json.loads(json.loads(completion)[1]).values()
-    except (ValueError, TypeError, LookupError, AttributeError):
+        return list(_leaves(json.loads(reply)))
+    except (ValueError, RecursionError):
         return []
-    return [value for value in values if isinstance(value, str)]
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        items = cast(list[Any], value)
+        is_call = len(items) == 2 and all(isinstance(item, str) for item in items) and items[1].startswith("{")
+        yield from _texts(items[1]) if is_call else (leaf for item in items for leaf in _leaves(item))
+    elif isinstance(value, dict):
+        yield from _leaves(list(cast(dict[str, Any], value).values()))

@@ -47,6 +47,11 @@ REWRITTEN = call(4, f"Notes: {FACT}. New: {OTHER}", "Rewrite the notes.", reply=
             *(SYSTEM + SHORT, FailureType.EXTRACTION, origin_of(1, 1)),
             id="tool call leaves the key out",
         ),
+        pytest.param(
+            [call(1, FACT, "Extract facts.", reply='{"facts": ["' + SHORT + '"]}')],
+            *(SYSTEM + SHORT, FailureType.EXTRACTION, origin_of(1, 1)),
+            id="reply in JSON leaves the key out",
+        ),
         pytest.param([TOLD, NEXT], f"{SYSTEM}{FACT}. {OTHER}", FailureType.RESPONSE, origin_of(8, 1), id="shown"),
         pytest.param(
             [call(1, f"Facts:\n\nMessage: {FACT}", ""), call(3, f"Facts:\n- {FACT}\n\nMessage: {OTHER}", "")],

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.lineage import Version
+from memtrace_otel.attribution.prompt_memory import TOOL_CALL, tool_results
 from memtrace_otel.attribution.rules.finding import quoted
 from memtrace_otel.attribution.search_results import Hit
 from memtrace_otel.attribution.text import terms
@@ -57,6 +58,9 @@ def _not_asked(evidence: Evidence, record: Version) -> Miss | None:
         )
         return Miss(answer, how, "Put a span around each turn, so that its search and its answer share a trace.")
     own = evidence.lineage.scope(answer)
+    if (tool := _noted_by(evidence)) and not any(tool_results(evidence.lineage, answer)):
+        how = f"was noted by {tool} in another conversation: memory was not asked, this answer called no tool"
+        return Miss(answer, how, "Tell the model when to call its search tool.")
     if ref_kind(record.ref) == RefKind.QUERY:
         how = "was told in another conversation (thread), or was cut from the history of this one"
         return Miss(
@@ -70,6 +74,16 @@ def _not_asked(evidence: Evidence, record: Version) -> Miss | None:
             answer, how, "Give every turn of one user the same thread or session id, or a memory of all threads."
         )
     return Miss(answer, how, "Search memory before the answer, or tell the model when to call its search tool.")
+
+
+def _noted_by(evidence: Evidence) -> str:
+    """Return the tool that a model called with a missing piece of the expected answer, '' without one."""
+    needs = [life.need for life in evidence.missing if life.need]
+    for history in evidence.records:
+        call = TOOL_CALL.match(history[-1].content)
+        if call and any(evidence.compare.supports(history[-1].content, need, history[-1].day) for need in needs):
+            return call[1]
+    return ""
 
 
 def _not_handed_over(evidence: Evidence, record: Version) -> Miss | None:
