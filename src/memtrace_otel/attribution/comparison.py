@@ -10,7 +10,18 @@ from memtrace_otel.attribution.entailment import Reading
 from memtrace_otel.attribution.expectation import Expectation, Need, carries
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.source_messages import Source
-from memtrace_otel.attribution.text import Lexicon, leading_name, likes, named, names, numbers, statements, terms
+from memtrace_otel.attribution.text import (
+    Lexicon,
+    denies,
+    leading_name,
+    likes,
+    named,
+    names,
+    negated,
+    numbers,
+    statements,
+    terms,
+)
 
 AS_MUCH_ABOUT = 0.75
 """A text is about the question when its similarity is at least this share of the similarity of the best source."""
@@ -72,9 +83,15 @@ def told_piece(source: Source, compare: Comparison) -> Need | None:
 
 
 def turned_round(text: str, need: Need, sources: Iterable[Source]) -> bool:
-    """Return whether a text likes what its messages dislike, or dislikes what they like."""
+    """Return whether a text likes what its messages dislike, dislikes what they like, or affirms a piece of the
+    expected answer that answer and messages deny."""
+    messages = [source.message.content for source in sources]
     liked = likes(text, need.terms)
-    return liked is not None and {likes(s.message.content, need.terms) for s in sources} == {not liked}
+    if liked is not None and {likes(message, need.terms) for message in messages} == {not liked}:
+        return True
+    named = need.terms | need.asked
+    denied = negated(need.text) and all(denies(message, named) for message in messages)
+    return denied and not denies(text, named)
 
 
 def renewed(before: Version, after: Version, messages: Iterable[Source], compare: Comparison) -> bool:

@@ -380,6 +380,7 @@ class Evidence:
         bar_own = _OWN * max((self.compare.about(v.content) for v in taken), default=0.0)
         bar = AS_MUCH_ABOUT * max((self.compare.about(s.message.content) for s in sources), default=_UNSOURCED)
 
+        told = {s.message.content for s in sources}
         spoken = "" if self.reading else script(need.text)  # a model reads every script
         spoken = spoken if any(script(s.message.content) == spoken for s in sources) else ""
 
@@ -395,8 +396,8 @@ class Evidence:
             if need.in_part and not taken_here:
                 return False
             held = self.compare.supports(item.content, need, item.day, undated=taken_here)
-            turned = taken_here and turned_round(item.content, need, sources)
-            if not held or turned or self.compare.of_another(item.content):
+            turned = turned_round(item.content, need, sources if taken_here else ())
+            if not held or turned or (item.content not in told and self.compare.of_another(item.content)):
                 return False
             return self.compare.about(item.content) >= (bar_own if taken_here else bar)
 

@@ -15,6 +15,7 @@ from memtrace_otel.attribution.text import (
     Lexicon,
     abstains,
     concluded,
+    denies,
     first_statement,
     in_units_of,
     items,
@@ -41,6 +42,7 @@ _POLITE = re.compile(
     r"|\b(?:could|can) you (?:(?:please|kindly) )?say\b|(?<=\w )would you say\b|\bwould you please\b",
     re.IGNORECASE,
 )
+_ASKS_QUANTITY = re.compile(r"\bhow (?:many|much|long|often|old|far|high|tall|big|heavy)\b", re.IGNORECASE)
 _ASKS_VALUE = re.compile(r"^\W*(?:wh\w+|how)\b", re.IGNORECASE)
 _HEAD_END = re.compile(r"[.!;(\n]|\s[—–]\s")
 _MONTH = 31  # days
@@ -92,7 +94,8 @@ class Expectation:
 def expectation(question: str, expected: str, *, known: bool = True) -> Expectation:
     """Read question and expected answer; `known` False when no expected answer was captured (not even an empty one)."""
     asked = terms(question)
-    inference = _ASKS_INFERENCE.search(_POLITE.sub("", question)) is not None
+    concludes = _ASKS_INFERENCE.search(_POLITE.sub("", question)) is not None
+    inference = concludes and not (_ASKS_QUANTITY.search(question) and numbers(expected))  # a number is recalled
     form, needs = _read(question, expected, asked, known)
     return Expectation(question, expected, form, needs, asked, inference)
 
@@ -173,6 +176,8 @@ def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool
         return False
     if need.periods:
         return any(wanted.same(stated) for wanted in need.periods for stated in periods(given))
+    if negated(need.text) and need.denies is None and not denies(given, need.terms | need.asked):
+        return False
     given = in_units_of(need.text, given)
     if need.terms == numbers(need.text):  # a bare number is answered by that number and no other
         return numbers(without_periods(given)) - need.asked == need.terms

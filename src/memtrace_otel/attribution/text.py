@@ -25,6 +25,7 @@ from memtrace_otel.attribution.vocabulary import (
     MULTIPLIERS,
     NEGATION,
     NUMBER_WORDS,
+    REFUSALS,
     SENTENCE_END,
     SEPARATORS,
     SIZES,
@@ -45,8 +46,18 @@ _SPACED_GROUPS = re.compile(r"(?<![\d.,:])[1-9]\d{0,2}(?:[ '’]\d{3})+(?![\d:])
 _GROUPS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:\.\d{3})+)")
 _DECIMAL = re.compile(r"(\d+|[1-9]\d{0,2}(?:,\d{3})+(?=\.)|[1-9]\d{0,2}(?:\.\d{3})+(?=,))[.,](\d+)")
 _ASKED = re.compile(r"[^.!?？。！\n]*[?？]")
-_CLAUSE_END = re.compile(r"[,;:]\s|\b(?:but|and|aber|und)\b", re.IGNORECASE)
+_CLAUSE_END = re.compile(r"[,;:]\s|\n|\b(?:but|and|aber|und)\b", re.IGNORECASE)
 _QUANTITY = re.compile(rf"(\d+(?:[.,]\d+)*) ?({'|'.join(sorted(SIZES, key=len, reverse=True))})s?\b", re.IGNORECASE)
+_UNIT = rf"({'|'.join(sorted(SIZES, key=len, reverse=True))})s?"
+_COUNTS = {"a": 1, "an": 1} | NUMBER_WORDS | TENS
+_COUNT = rf"({'|'.join(_COUNTS)}|\d+)"
+_COUNTED = re.compile(rf"\b{_COUNT} {_UNIT}\b", re.IGNORECASE)
+_PART = r"(half|quarter)"
+_FRACTION = re.compile(
+    rf"\b(?:{_COUNT} {_UNIT} and a {_PART}|{_COUNT} and a {_PART} {_UNIT}|{_PART} (?:of )?(?:an? )?{_UNIT})\b",
+    re.IGNORECASE,
+)
+"""A quantity with a spelled fraction: "an hour and a half", "two and a half kilos", "half an hour"."""
 _NAME = re.compile(r"[^\W\d_]+")
 _BEFORE_PRONOUN = frozenset({"that", "this", "which", "another", "any", "each", "every", "no", "the"})
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\uac00-\ud7af]")
@@ -55,7 +66,7 @@ _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\u
 def words(text: str) -> list[str]:
     """Return the normalised words of the text in order; numbers as digits, unspaced scripts as character pairs."""
     result: list[str] = []
-    text = unicodedata.normalize("NFKC", text).casefold().translate(_SYMBOLS)
+    text = _with_fractions(unicodedata.normalize("NFKC", text).casefold().translate(_SYMBOLS))
     text = _SPACED_GROUPS.sub(lambda number: re.sub(r"\D", "", number[0]), on_24_hours(_MINUS.sub(" -", text)))
     for match in _WORD.finditer(text):
         word = match[0].replace("’", "'").removesuffix("'s").removesuffix("n't")
@@ -64,6 +75,17 @@ def words(text: str) -> list[str]:
         elif word:
             result.append(_number(word) if _is_number(word) else UNITS.get(word, word))
     return _spelled_numbers(result)
+
+
+def _with_fractions(text: str) -> str:
+    """Return the text with spelled fractions of a unit as decimals: "an hour and a half" is "1.5 hour"."""
+
+    def decimal(found: re.Match[str]) -> str:
+        count, part, unit = (next(filter(None, found.group(*places)), "") for places in ((1, 4), (3, 5, 7), (2, 6, 8)))
+        whole = _COUNTS[count.lower()] if count.lower() in _COUNTS else int(count or 0)
+        return f"{whole}{'.5' if part.lower() == 'half' else '.25'} {unit}"
+
+    return _FRACTION.sub(decimal, text) if "half" in text or "quarter" in text else text
 
 
 def _is_number(word: str) -> bool:
@@ -178,9 +200,19 @@ def negated(text: str) -> bool:
     return NEGATION.search(text) is not None
 
 
+def denies(text: str, wanted: frozenset[str]) -> bool:
+    """Return whether the clause with most of the wanted words denies, dislikes or refuses what these words name."""
+    clause = _clause(text, wanted)
+    return negated(clause) or any(form.search(clause) for form in (DISLIKES, REFUSALS))
+
+
+def _clause(text: str, wanted: frozenset[str]) -> str:
+    return max(_CLAUSE_END.split(text), key=lambda part: len(terms(part) & wanted))
+
+
 def likes(text: str, wanted: frozenset[str]) -> bool | None:
     """Return whether the clause with most of the wanted words likes (True) or dislikes (False); None for neither."""
-    clause = max(_CLAUSE_END.split(text), key=lambda part: len(terms(part) & wanted))
+    clause = _clause(text, wanted)
     if liking := LIKES.search(clause):
         return not (negated(clause[: liking.start()]) or DISLIKES.search(clause))
     return False if DISLIKES.search(clause) else None
@@ -188,19 +220,23 @@ def likes(text: str, wanted: frozenset[str]) -> bool | None:
 
 def in_units_of(reference: str, text: str) -> str:
     """Return the text with its quantities in the units of the reference: "185 cm" is "1.85 m" beside "2 m"."""
+    reference, text = _with_fractions(reference), _with_fractions(text)
     units = {SIZES[unit.lower()][0]: unit.lower() for _, unit in _QUANTITY.findall(reference)}
 
     def converted(quantity: re.Match[str]) -> str:
         dimension, size = SIZES[quantity[2].lower()]
         unit = units.get(dimension, "")
-        if not unit or SIZES[unit][1] == size:
+        if not unit or unit == quantity[2].lower():
             return quantity[0]
         try:
             return f"{(Decimal(_number(quantity[1])) * size / SIZES[unit][1]).normalize():f} {unit}"
         except DecimalException:
             return quantity[0]
 
-    return _QUANTITY.sub(converted, text) if units else text
+    if not units:
+        return text
+    text = _COUNTED.sub(lambda found: f"{_COUNTS.get(found[1].lower(), found[1])} {found[2]}", text)
+    return _QUANTITY.sub(converted, text)
 
 
 def polarity(text: str) -> bool | None:

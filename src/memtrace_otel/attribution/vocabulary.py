@@ -11,7 +11,7 @@ with about into onto over under after before during between through out up down 
 you your he him his she her hers they them their who whom whose which what when where why how many much some any each
 all both very just also too only own same such more most other t ll re ve m d don really quite get got gets getting
 went go goes going said say says mentioned according answer memory memories based user like likely kind type types
-please quick question remember remind recall tell now currently days
+please quick question remember remind recall tell now currently days nobody
 """
 _GERMAN_STOP = """
 der das dem des ein eine einen einem einer ich du er sie wir ihr es mich mir dich dir uns euch mein meine meinen meinem
@@ -64,14 +64,16 @@ DISLIKES = re.compile(
     r"\b(?:hate|dislike|detest|loathe|avoid)[sd]?\b|\b(?:cannot|can['’]t) (?:stand|bear)\b|\bno\b",
     re.IGNORECASE,
 )
+REFUSALS = re.compile(r"\b(?:allerg|intoleran|refus|reject|exclu|forb|bann)\w*|\bfree\b", re.IGNORECASE)
 
 INFLECTIONS = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("edly", ""), ("ied", "y"), ("ed", ""), ("ly", ""), ("s", ""))
 DERIVATIONS = ("ation", "ance", "ence", "ment", "ness", "ion", "ate", "ant", "ent", "ful")
 
 NEGATION = re.compile(
-    r"\b(?:no|not|never|none|nothing|neither|nor|without|cannot|stopped|quit)\b"
+    r"\b(?:no|not|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|stopped|quit)\b"
     r"|\b(?:is|are|was|were|do|does|did|have|has|had|wo|ca|could|would|should)n['’]t\b"
-    r"|\b(?:nicht|kein(?:e[nmrs]?)?|nie|niemals|nichts|ohne|weder)\b"
+    r"|\b(?:nicht|kein(?:e[nmrs]?)?|nie|niemals|niemand|nichts|ohne|weder)\b"
+    r"|\b(?:pas|jamais|aucune?|sans|nunca|jamás|ningun[oa]?|ningún|nadie|não|nenhuma?|ninguém|sem|nessuno|senza)\b"
     r"|不(?![仅但过错同])|没|无法|从未",
     re.IGNORECASE,
 )

@@ -61,6 +61,36 @@ def test_a_fact_noted_of_another_person_is_told_as_such() -> None:
     assert 'of another person than the question asks about: "Joanna has a bowl' in verdict.reason
 
 
+def test_a_record_that_repeats_its_message_is_not_of_another_person() -> None:
+    program = Program()
+    program.store("Since May the desk lends devices in Finnish.", "Audio guides are free of charge.")
+    verdict = program.ask("Audio guides in which language?", "I do not know.", expected="Finnish")
+    assert verdict.failure_type == FailureType.RETRIEVAL, verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("fact", "kind"),
+    [
+        ("The family eats shellfish", FailureType.EXTRACTION),
+        ("The family eats no shellfish", FailureType.RESPONSE),
+        ("The family is allergic and never eats shellfish", FailureType.RESPONSE),
+    ],
+)
+def test_a_fact_that_lost_its_negation_is_a_failed_extraction(fact: str, kind: FailureType) -> None:
+    program = Program()
+    hits = program.tell("We are a family of five and none of us eats shellfish.", fact)
+    given, expected = "Yes, your family eats shellfish.", "Nobody in the family eats shellfish"
+    verdict = program.ask("Does my family eat shellfish?", given, *hits, expected=expected)
+    assert (verdict.failure_type, "noted the opposite" in verdict.reason) == (kind, kind == FailureType.EXTRACTION)
+
+
+def test_a_number_that_nobody_told_is_wrongly_expected_in_a_polite_question() -> None:
+    program = Program()
+    hits = program.tell("I have two cats, Miso and Udon.", "Has two cats, Miso and Udon")
+    verdict = program.ask("How many cats would the policy be for?", "Two cats.", *hits, expected="Three cats")
+    assert verdict.failure_type == FailureType.ANNOTATION
+
+
 def test_a_message_that_names_today_has_that_day() -> None:
     program, question = Program(), "On which day did the stork come back?"
     hits = program.tell(

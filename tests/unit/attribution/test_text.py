@@ -11,7 +11,9 @@ from memtrace_otel.attribution.lineage import day_said, without_stamp
 from memtrace_otel.attribution.text import (
     Lexicon,
     abstains,
+    denies,
     first_statement,
+    in_units_of,
     items,
     leading_name,
     likes,
@@ -140,3 +142,33 @@ def test_one_is_a_number_only_where_something_is_counted() -> None:
 )  # fmt: skip
 def test_a_clause_likes_or_dislikes(text: str, liked: bool | None) -> None:
     assert likes(text, terms("pizza")) is liked
+
+
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("It lasts an hour and a half", "90 minutes"),
+        ("two and a half kilos", "2500 g"),
+        ("half an hour", "30 min"),
+        ("a quarter of an hour", "15 minutes"),
+        ("two hours", "120 minutes"),
+        ("12.5 mg", "12.5 milligrams"),
+        ("an hour and a half", "1.5 hours"),
+    ],
+)
+def test_a_spelled_quantity_in_units_of_another(text: str, reference: str) -> None:
+    assert terms(reference) <= terms(in_units_of(reference, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "denied"),
+    [
+        ("We are five and none of us eats shellfish.", True),
+        ("The family eats shellfish", False),
+        ("She is allergic to shellfish, but eats fish", True),
+        ("Nobody eats shellfish", True),
+        ("Elle ne mange pas de shellfish", True),
+    ],
+)
+def test_a_clause_denies_what_it_names(text: str, denied: bool) -> None:
+    assert denies(text, terms("eats shellfish")) is denied

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memtrace_otel.attribution.comparison import turned_round
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.rules.finding import (
     LIKELY,
@@ -65,7 +66,9 @@ def _finding(evidence: Evidence, life: Life, source: Source) -> Finding:
     kept = f"took from it only {quoted(taken)}" if taken else "took nothing from it"
     held = (v.content for v in versions if life.need and evidence.compare.supports(v.content, life.need, v.day))
     of_another = next(held, "") if life.said else ""  # else the piece itself would have been taken
-    if of_another:
+    if of_another and life.need and turned_round(of_another, life.need, (source,)):
+        kept, of_another = f"noted the opposite: {quoted(of_another)}", ""
+    elif of_another:
         kept = f"noted it of another person than the question asks about: {quoted(of_another)}"
     ask = "description of the tool ask for" if source.extraction.kind == OpKind.RESPOND else "extraction prompt keep"
     advice = f"Let the {ask} {'who each fact is about' if of_another else leaves_out(life)}."
