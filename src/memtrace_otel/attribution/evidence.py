@@ -102,7 +102,7 @@ class Evidence:
             self._prompts, self.results = memory.versions, memory.results
             self.messages = (*memory.messages, *self.messages)
         self._asked: tuple[Version, ...] = ()
-        if memory := own_prompt(lineage, failure, self.results, self.messages):
+        if memory := own_prompt(lineage, failure, self.results, self.messages, everywhere=everywhere):
             self._asked, self.results = memory.versions, memory.results
             self.messages = (*memory.messages, *self.messages)
         self.compare = Comparison(self.wish, self._texts(), reading)

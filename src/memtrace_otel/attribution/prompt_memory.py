@@ -69,22 +69,29 @@ def prompt_memory(lineage: Lineage, answer: OperationSpan, results: SearchResult
 
 
 def own_prompt(
-    lineage: Lineage, failure: Failure, results: SearchResults, messages: Sequence[Source]
+    lineage: Lineage, failure: Failure, results: SearchResults, messages: Sequence[Source], *, everywhere: bool
 ) -> PromptMemory | None:
     """Return what tells a word of the expected answer where no message does: the prompt of the answer as a hit, and the
-    questions of earlier calls with the same instructions, which the prompt does not repeat. None with a search or
-    without instructions, and where nothing tells such a word."""
+    questions of earlier calls with the same instructions, which the prompt does not repeat. None without instructions,
+    and where nothing tells such a word.
+
+    An answer with a search has another memory: its prompt is no hit, and these questions were stored nowhere, which
+    only a graph of every memory (`everywhere`) shows."""
     answer, wanted = failure.answer_span, terms(failure.expected) - terms(failure.question)
     own = _prompt(lineage, answer)
-    if not own or results.searches or any(wanted & terms(source.message.content) for source in messages):
+    if (
+        not own
+        or (results.searches and not everywhere)
+        or any(wanted & terms(source.message.content) for source in messages)
+    ):
         return None
     calls = [s for s in lineage.spans if s.kind == OpKind.RESPOND and s.start < answer.start]
     calls = [s for s in calls if _opens_alike(_prompt(lineage, s), own)]
     told = tuple(s for call in calls for s in _told(lineage, call, []) if wanted & terms(s.message.content))
     keys = [key for role in (Role.PROMPT, Role.QUERY) for v, key in lineage.reads(answer) if v.role == role]
     hit = Hit(keys[0].ref, keys[0].origin, lineage.record(keys[0]), own, day_of(answer.start), 1, answer)
-    hits = (*results.hits, hit) if wanted & terms(own) else results.hits
-    versions = tuple(source.message for source in told)
+    hits = (*results.hits, hit) if wanted & terms(own) and not results.searches else results.hits
+    versions = () if results.searches else tuple(source.message for source in told)
     return PromptMemory(versions, told, replace(results, hits=hits)) if told or hits != results.hits else None
 
 

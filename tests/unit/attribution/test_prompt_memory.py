@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.attribution import attribute, attribute_everywhere, attribute_trace, find_failures
 from memtrace_otel.graph import build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.semconv import EVALUATION_LABEL, FailureType, OpKind, Role
@@ -68,6 +70,26 @@ def test_the_prompts_of_an_assistant_are_the_versions_of_its_notes(
 ) -> None:
     found = verdict(*calls, prompt=prompt)
     assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (kind, operation), found.reason
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_a_model_with_a_memory_was_told_and_did_not_store_was_not_extracted(stored: bool) -> None:
+    question = "With which key is the boiler vented?"
+    note = span(2, 1, OpKind.CREATE, at=2, scope="b" * 16, inputs=[put("message:n", FACT, role=Role.MESSAGE)],
+                outputs=[put("memory:n", FACT)])  # fmt: skip
+    search = span(8, 3, OpKind.RETRIEVE, at=7, scope="a" * 16, inputs=[put(f"query:{8}", question, role=Role.QUERY)],
+                  outputs=[put("context:8", "")])  # fmt: skip
+    answer = call(8, question, SYSTEM, reply="Not known.")
+    answer = replace(answer, inputs=(*answer.inputs, seen("context:8", search.origin, role=Role.CONTEXT)))
+    judge = span(8, 2, OpKind.JUDGE, at=9, attributes={EVALUATION_LABEL: "fail"},
+                 inputs=[seen("answer:8", origin_of(8, 1), role=Role.ANSWER),
+                         put("expected:e", "5 mm", role=Role.EXPECTED)])  # fmt: skip
+    graph = build_graph([TOLD, *([note] if stored else []), search, answer, judge])
+    [failure] = find_failures(graph)
+    first = attribute(graph, failure)
+    found = attribute_everywhere(graph, failure, first)
+    assert found.failure_type == (FailureType.RETRIEVAL if stored else FailureType.EXTRACTION), found.reason
+    assert first.failure_type != FailureType.EXTRACTION, "another memory may hold the message"
 
 
 def test_what_was_told_in_another_conversation_is_named_so() -> None:
