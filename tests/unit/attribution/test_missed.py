@@ -264,3 +264,18 @@ def test_a_reply_that_could_not_be_parsed_is_quoted() -> None:
     assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (FailureType.EXTRACTION, extract.origin)
     assert "could not parse the reply of its model" in found.reason
     assert found.reason.count("218") > 1
+
+
+@pytest.mark.parametrize("summarised", [True, False])
+def test_a_message_that_a_summary_replaced_was_lost_by_the_summary(summarised: bool) -> None:
+    told, held = put("message:1", LOCKER, role=Role.MESSAGE), "state:t/1"
+    write = span(1, 1, OpKind.CREATE, scope=ALICE, inputs=[told], outputs=[put(held, LOCKER, action=Action.ADD)])
+    of_it = [seen(held, write.origin, role=Role.HISTORY)] if summarised else [put("message:2", POOL)]
+    made = span(3, 1, OpKind.CREATE, at=1, scope=ALICE, inputs=of_it, outputs=[put("state:t/2", POOL)])
+    gone = span(4, 1, OpKind.DELETE, at=1, scope=ALICE, inputs=[seen(held, write.origin, role=Role.PREVIOUS)],
+                outputs=[put(held, "", action=Action.DELETE)])  # fmt: skip
+    shown = seen("state:t/2", made.origin, role=Role.HIT)
+    found = verdict([made, gone, searched(shown)], seen("state:t/2", made.origin, role=Role.CONTEXT), write=write)
+    kind, operation = (FailureType.UPDATE, made) if summarised else (FailureType.DELETION, gone)
+    assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (kind, operation.origin), found.reason
+    assert ("The summary" in found.reason) == summarised

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.rules.finding import Finding, excerpt, path, strength_of, wanted
+from memtrace_otel.attribution.rules.update import summary_of
 from memtrace_otel.model import Step, ref_kind
 from memtrace_otel.semconv import FailureType, RefKind
 
@@ -15,7 +16,7 @@ def deletion(evidence: Evidence) -> Finding | None:
     """Blame the delete that removed the last record carrying a needed piece."""
     for life in evidence.missing:
         loss = evidence.last_loss(life)
-        if loss is None or not loss.after.deleted:
+        if loss is None or not loss.after.deleted or summary_of(evidence, loss):
             continue
         held = f" {excerpt(loss.before.content, life)}" if loss.before.content else ""
         late = loss.after.span.start > evidence.results.asked_at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence, Life
-from memtrace_otel.attribution.lineage import Version
+from memtrace_otel.attribution.lineage import Loss, Version
 from memtrace_otel.attribution.rules.finding import (
     POSSIBLE,
     WEAK,
@@ -25,7 +25,7 @@ from memtrace_otel.semconv import FailureType, Incomplete, OpKind, RefKind
 def update(evidence: Evidence) -> Finding | None:
     """Blame the write that degraded, contradicted or failed to renew what memory held."""
     for life in evidence.missing:
-        reasons = (_overwritten, _summed_up, _not_written, _not_renewed)
+        reasons = (_overwritten, _condensed, _summed_up, _not_written, _not_renewed)
         finding = next((found for reason in reasons if (found := reason(evidence, life)) is not None), None)
         if finding is not None:
             return finding
@@ -85,6 +85,25 @@ def _perhaps_overwritten(life: Life, before: Version, after: Version) -> Finding
     )
 
 
+def summary_of(evidence: Evidence, loss: Loss) -> Version | None:
+    """Return the record that a message of a conversation was summarised into before the message was deleted, None
+    without such a record."""
+    if not loss.after.deleted or ref_kind(loss.before.ref) != RefKind.STATE:
+        return None
+    writers = [s for s in evidence.lineage.readers(loss.before) if s.start <= loss.after.span.start]
+    made = (v for s in reversed(writers) for v in evidence.lineage.written_by(s))
+    return next((v for v in made if not v.deleted and v.ref != loss.before.ref and v.content), None)
+
+
+def _condensed(evidence: Evidence, life: Life) -> Finding | None:
+    """A summary replaced the messages of a conversation, and left out the piece."""
+    loss = evidence.last_loss(life)
+    if loss is None or (summary := summary_of(evidence, loss)) is None:
+        return None
+    reason = f"The summary {quoted(summary.content)} replaced {excerpt(loss.before.content, life)}"
+    return _left_out(life, summary, loss.before, reason)
+
+
 def _summed_up(evidence: Evidence, life: Life) -> Finding | None:
     """The prompt holds a summary in place of the record, and the summary left out the piece."""
     dropped = {hit.record for hit in evidence.results.dropped}
@@ -94,16 +113,20 @@ def _summed_up(evidence: Evidence, life: Life) -> Finding | None:
             reason = (
                 f"The prompt holds the summary {quoted(summary.content)} in place of {excerpt(record.content, life)}"
             )
-            return Finding(
-                failure_type=FailureType.UPDATE,
-                operation=summary.span,
-                variable=summary.ref,
-                strength=strength_of(life),
-                reason=f"{reason}; the summary does not hold {wanted(life)}.",
-                advice=f"Let the prompt of the summary keep {leaves_out(life)}.",
-                steps=path(life, Step("summarised", summary.ref, summary.origin, summary.content), record=record),
-            )
+            return _left_out(life, summary, record, reason)
     return None
+
+
+def _left_out(life: Life, summary: Version, record: Version, reason: str) -> Finding:
+    return Finding(
+        failure_type=FailureType.UPDATE,
+        operation=summary.span,
+        variable=summary.ref,
+        strength=strength_of(life),
+        reason=f"{reason}; the summary does not hold {wanted(life)}.",
+        advice=f"Let the prompt of the summary keep {leaves_out(life)}.",
+        steps=path(life, Step("summarised", summary.ref, summary.origin, summary.content), record=record),
+    )
 
 
 def _summary(evidence: Evidence, record: Version) -> Version | None:
