@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, cast
 
 PROMPT = 1_000_000
 """Characters of a prompt that are searched."""
@@ -14,6 +14,10 @@ WORK = 1 << 26
 MIN_TEXT = 4
 """Shorter texts match a prompt by chance."""
 _OCCURRENCES = 64
+_OBJECTS, _VALUES = 64, 32
+"""JSON objects of one prompt, and values of one object, that are looked for."""
+_AROUND_VALUES = 128
+"""Characters that a prompt may write around the values of an object."""
 _ESCAPES = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 
 
@@ -31,6 +35,41 @@ def quotes(prompt: str, text: str) -> bool:
         not prompt[max(at - 1, 0) : at].isalnum() and not prompt[at + len(text) : at + len(text) + 1].isalnum()
         for at in _occurrences(prompt, text)
     )
+
+
+def holds(prompt: str, text: str) -> bool:
+    """Whether the folded prompt quotes a folded text, or all values of a text that is a JSON object."""
+    return quotes(prompt, text) or place_of_values(prompt, text) >= 0
+
+
+def place_of_values(prompt: str, text: str) -> int:
+    """Where the values of a JSON object begin in the folded prompt, close together and in any order and form (a program
+    may show the fields in words, or in another order); -1 where one is missing, or where `text` is no JSON object."""
+    if not text.startswith("{"):
+        return -1
+    try:
+        values = sorted({fold(value) for value in _values(json.loads(text))} - {""}, key=len, reverse=True)
+    except (ValueError, RecursionError):
+        return -1
+    if not values or len(values) > _VALUES or len("".join(values)) < MIN_TEXT:
+        return -1
+    near = len(text) + _AROUND_VALUES
+    for at in _occurrences(prompt, values[0]):
+        start = max(at - near, 0)
+        part = prompt[start : at + near]
+        if all(quotes(part, value) for value in values):
+            return at
+    return -1
+
+
+def _values(value: object) -> Iterator[str]:
+    """Yield the values of a JSON value that are no containers, as a prompt shows them."""
+    if isinstance(value, dict | list):
+        items = cast("dict[str, object] | list[object]", value)
+        for item in items.values() if isinstance(items, dict) else items:
+            yield from _values(item)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
 
 
 def _occurrences(text: str, part: str) -> list[int]:
@@ -72,11 +111,15 @@ class Recalled(NamedTuple):
 
 
 def found_in(prompt: str, candidates: Iterable[Recalled]) -> tuple[list[Recalled], bool]:
-    """The candidates whose text stands in the folded prompt, in the order of the prompt, and whether all were looked
-    for (see `places_in`)."""
+    """The candidates whose text, or the values of whose JSON object, stand in the folded prompt, in the order of the
+    prompt, and whether all were looked for (see `places_in`)."""
     same: dict[str, list[Recalled]] = {}  # a text that several searches returned is looked for once
     for candidate in candidates:
         text = fold(candidate.text)
         same[text] = [*same.pop(text, ()), candidate]
     places, whole = places_in(prompt, same)
-    return [candidate for text in sorted(places, key=lambda text: places[text][0]) for candidate in same[text]], whole
+    starts = {text: found[0] for text, found in places.items()}
+    for text in list(same)[-_OBJECTS:]:
+        if text not in starts and (at := place_of_values(prompt, text)) >= 0:
+            starts[text] = at
+    return [candidate for text in sorted(starts, key=starts.__getitem__) for candidate in same[text]], whole

@@ -25,6 +25,7 @@ from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.layout import Read, Written
 from memtrace_otel.capture.quotes import MIN_TEXT, PROMPT, WORK, Recalled, fold, found_in
+from memtrace_otel.capture.quotes import holds as holds
 from memtrace_otel.capture.quotes import places_in as places_in
 from memtrace_otel.capture.quotes import quotes as quotes
 from memtrace_otel.capture.searches import (
@@ -49,8 +50,8 @@ _NEWEST = 64
 """Answers that may be judged, stored or summarised: the newest."""
 _BEFORE = 16
 """Searches that a context hands to its next turn."""
-_TOLD = 256
-"""Telling answers that a context hands to its next turn."""
+_GIVEN = 256
+"""Answers that a context hands to its next turn."""
 _ANSWERED_HERE = 256
 _WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
 _FROM_MEMORY = frozenset({Role.HIT, Role.CONTEXT})
@@ -78,12 +79,12 @@ class InPrompt(NamedTuple):
 class Turn:
     """The searches, answers and tool calls of one turn, oldest first; the oldest are forgotten first.
 
-    `before` and `told`: searches and telling answers of the execution context before the turn. `trace_id` '' is a turn
-    outside traces.
+    `before` and `given`: searches and answers (newest first) of the execution context before the turn. `trace_id` '' is
+    a turn outside traces.
     """
 
     __slots__ = (
-        *("__weakref__", "_answers", "_before", "_calls", "_entries", "_retrievals", "_told"),
+        *("__weakref__", "_answers", "_before", "_calls", "_entries", "_given", "_retrievals"),
         *("forgot_answers", "number", "of_trace", "returned", "size", "trace_id", "used"),
     )
 
@@ -92,11 +93,11 @@ class Turn:
         before: tuple[Retrieval, ...] = (),
         trace_id: str = "",
         *,
-        told: tuple[Answer, ...] = (),
+        given: tuple[Answer, ...] = (),
         of_trace: bool = False,
     ) -> None:
         self.number = next(_numbers)
-        self._before, self._told, self.trace_id, self.of_trace = before, told, trace_id, of_trace
+        self._before, self._given, self.trace_id, self.of_trace = before, given, trace_id, of_trace
         self._retrievals: list[Retrieval] = []
         self._answers: list[Answer] = []
         self._calls: list[Recalled] = []
@@ -174,11 +175,14 @@ class Turn:
         given = [one for one in newest if one.about is None] or [one.about for one in newest[:1]]
         return next((one for one in newest if one.origin == self.returned), next(iter(given), None))
 
+    def all_answers(self) -> list[Answer]:
+        """The answers of the turn and of its execution context before, newest first."""
+        with _turns.lock:
+            return [*self._answers[::-1], *self._given]
+
     def telling_answers(self) -> list[Answer]:
         """The answers that a later prompt identifies by their words, newest first."""
-        with _turns.lock:
-            own = [answer for answer in self._answers[::-1] if answer.telling]
-        return [*own, *self._told]
+        return [answer for answer in self.all_answers() if answer.telling]
 
     def found_in(self, prompt: str, trace_id: str = "") -> InPrompt:
         """The queries and hits that the prompt of a model call in this trace ('': outside any) quotes.
@@ -267,7 +271,7 @@ class Turn:
 
     def forget(self) -> None:
         """Drop everything."""
-        self._before, self._told = (), ()
+        self._before, self._given = (), ()
         for entries in (self._retrievals, self._answers, self._calls):
             entries.clear()
         self._entries = self.size = 0
@@ -389,7 +393,7 @@ def _next_turn(trace_id: str = "") -> Turn:
         return Turn(trace_id=trace_id)
     if trace_id and outside.trace_id == trace_id:
         return outside
-    return Turn(outside.newest_retrievals(), trace_id, told=tuple(outside.telling_answers()[:_TOLD]))
+    return Turn(outside.newest_retrievals(), trace_id, given=tuple(outside.all_answers()[:_GIVEN]))
 
 
 def recall(trace_id: str) -> Turn | None:

@@ -51,6 +51,22 @@ def assert_same_question(recording: Recording) -> None:
     assert [entry[0] for entry in read(judged)] == ["query", "answer", "expected"]
 
 
+def test_answers_are_judged_after_all_were_given(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    asked = {"Where do I live?": "In Porto city.", "What do I drink?": "Green tea."}
+    server.replies = [*asked.values(), "WRONG", "CORRECT", "WRONG"]
+    for question in asked:
+        say(client, {"role": "user", "content": question})
+    for question, answer in asked.items():
+        judge = f"Compare with the reference.\nQuestion: {question}\nReference: Oslo\nAnswer: {answer}\nOne word."
+        say(client, {"role": "user", "content": judge})
+    say(client, {"role": "user", "content": "Reference: Oslo\nAnswer: In Porto city.\nOne word."})
+    judged = [[entry[1] for entry in read(span) if entry[0] == "answer"] for span in recording.named("memtrace.judge")]
+    given = [span.attributes[semconv.OUTPUTS] for span in recording.named("chat m1")[:2] if span.attributes]
+    assert judged == [list(refs) for refs in given if not isinstance(refs, int)]  # the last names no question
+
+
 @pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("prompt", JUDGES)
 def test_a_judge_of_a_chat_reads_the_question_of_the_answer(

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from contextvars import copy_context
 from functools import partial
 
 import pytest
@@ -39,6 +40,35 @@ def test_candidates_come_in_the_order_of_the_prompt_with_white_space_folded() ->
 @pytest.mark.parametrize("shown", [str, json.dumps, partial(json.dumps, ensure_ascii=False), lambda text: str([text])])
 def test_what_was_found_is_in_a_prompt_that_has_it_as_json(text: str, shown: Callable[[object], str]) -> None:
     assert found_in(f"Memories: {shown(text)}", [hit(text), hit("Ann said")])[0] == hit(text)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "found"),
+    [
+        ('[{"value":{"who":"Ann","does":"drinks tea","since":1999}}]', True),
+        ("Known: {'does': 'drinks tea', 'since': 1999, 'who': 'Ann'}", True),
+        ("Ann drinks tea since 1999.", True),
+        ("Ann drinks tea since 2001.", False),
+        ("Ann drinks tea. " + "Nothing more is known. " * 20 + "Born in 1999.", False),
+    ],
+)
+def test_a_record_with_fields_is_in_a_prompt_that_shows_its_values_in_another_form(prompt: str, found: bool) -> None:
+    record = hit(json.dumps({"does": "drinks tea", "since": 1999, "who": "Ann"}))
+    assert found_in(prompt, [record, hit('{"empty": {}}'), hit("{no json}")]) == [record] * found
+
+
+def test_the_next_turn_of_a_context_knows_the_answers_before() -> None:
+    copy_context().run(_ask_twice)
+
+
+def _ask_twice() -> None:
+    for number in range(2):
+        turn = recall.turn_of(f"{number:032x}", alone=True)
+        turn.answered(Answer(f"answer:{number}", f"{number:032x}-1", "so"))
+    assert [[one.ref for one in answers] for answers in (turn.newest_answers(), turn.all_answers())] == [
+        ["answer:1"],
+        ["answer:1", "answer:0"],
+    ]
 
 
 def test_a_backslash_that_escapes_nothing_is_one() -> None:

@@ -24,6 +24,8 @@ from memtrace_otel.instrumentation.chat_history.upkeep import reply_before, task
 from memtrace_otel.model import split_origin
 from memtrace_otel.semconv import Incomplete, RefKind, Role
 
+_JUDGED = 64
+"""Answers that may be judged: the newest."""
 _QUOTATION_MARKS = "\"'`*"
 
 
@@ -66,27 +68,28 @@ class Inputs:
         for place, message in enumerate(self._request.messages if found else ()):
             if message.role == "tool" and history.is_new(place):
                 text = recall.fold(message.text)
-                origins = dict.fromkeys(hit.retrieved_by for hit in found if recall.quotes(text, recall.fold(hit.text)))
+                origins = dict.fromkeys(hit.retrieved_by for hit in found if recall.holds(text, recall.fold(hit.text)))
                 if origins:
                     history.set_sources(place, ((searched[origin].context, origin) for origin in origins))
 
     def judged(self) -> recall.Answer | None:
-        """The newest answer of this turn that the prompt asks to judge.
+        """The newest answer of this turn, or of this context before, that the prompt asks to judge.
 
         The prompt quotes the answer outside the assistant's messages (those are history), and has an expected answer,
-        or the question and words that ask for a judgement.
+        or the question and words that ask for a judgement. An answer of an earlier turn needs its question as well.
         """
-        answers = self._turn.newest_answers() if self._turn else []
+        own = {answer.origin for answer in self._turn.newest_answers()} if self._turn else set[str]()
+        answers = self._turn.all_answers()[:_JUDGED] if self._turn else []
         given = "\n".join(m.text for m in self._request.messages if m.role != "assistant") if answers else ""
         given = recall.fold(given)
         for answer in answers:
-            if recall.quotes(given, recall.fold(answer.text)) and (
-                expected_answer(self.prompt)
-                or (
-                    recall.quotes(given, recall.fold(answer.question))
-                    and asks_to_judge(self.prompt, answer.text, answer.question)
-                )
-            ):
+            if not recall.quotes(given, recall.fold(answer.text)):
+                continue
+            asked = any(recall.quotes(given, recall.fold(text)) for text in (answer.question, answer.query[1]))
+            if expected_answer(self.prompt):
+                if asked or answer.origin in own:
+                    return answer
+            elif asked and asks_to_judge(self.prompt, answer.text, answer.question):
                 return answer
         return None
 
