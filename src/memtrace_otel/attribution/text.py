@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from decimal import Decimal, DecimalException
 from functools import lru_cache
 
-from memtrace_otel.attribution.clock import on_24_hours
+from memtrace_otel.attribution.clock import hours_of, on_24_hours
 from memtrace_otel.attribution.vocabulary import (
     ABSTAINS,
     CONCLUDES,
@@ -219,7 +219,9 @@ def likes(text: str, wanted: frozenset[str]) -> bool | None:
 
 
 def in_units_of(reference: str, text: str) -> str:
-    """Return the text with its quantities in the units of the reference: "185 cm" is "1.85 m" beside "2 m"."""
+    """Return the text with its quantities in the units of the reference: "185 cm" is "1.85 m" beside "2 m", "half past
+    two" is "14:30" beside "2:30 pm"."""
+    text = hours_of(reference, text)
     reference, text = _with_fractions(reference), _with_fractions(text)
     units = {SIZES[unit.lower()][0]: unit.lower() for _, unit in _QUANTITY.findall(reference)}
 

@@ -100,6 +100,8 @@ def test_a_number_is_carried_by_that_number_only() -> None:
         ("Wann ist der Zahnarzt?", "14. Mai 2026, 17:00", "Am 14.05.2026 um 17 Uhr."),
         ("什么时候看牙医?", "2026年5月14日17点半", "2026年5月14日下午5点30分"),
         ("How cold was it?", "-18 degrees", "It was minus 18 degrees."),
+        ("When is the dentist?", "Thursday at 2:30 pm", "On Thursday at half past two."),
+        ("Wann ist der Zahnarzt?", "Donnerstag um 14:45 Uhr", "Am Donnerstag um Viertel vor drei."),
     ],
 )
 def test_same_answer(question: str, expected: str, given: str) -> None:
@@ -130,6 +132,8 @@ def test_same_answer(question: str, expected: str, given: str) -> None:
         ("When is the dentist?", "14 May at 17:00", "14 May at 9:00"),
         ("When is the dentist?", "14 May at 6 am", "14 May at 6 pm"),
         ("Wann ist der Zahnarzt?", "14. Mai um 17 Uhr", "14. Mai um 9 Uhr"),
+        ("Wann ist der Zahnarzt?", "Donnerstag um 14:30 Uhr", "Am Donnerstag um halb vier."),
+        ("When is the dentist?", "Thursday at 2:30 am", "On Thursday at 14:30."),
         ("什么时候看牙医?", "2026年5月14日下午5点", "2026年5月14日上午5点"),
         ("When is the dentist?", "14 May in the morning", "14 May in the evening"),
         ("When is the dentist?", "14 May", "It is not on 14 May, that one was cancelled"),
