@@ -59,6 +59,7 @@ _FRACTION = re.compile(
 )
 """A quantity with a spelled fraction: "an hour and a half", "two and a half kilos", "half an hour"."""
 _NAME = re.compile(r"[^\W\d_]+")
+_INNER_WORD = re.compile(r"(?<=[^\s.!?:\"'“„] )[^\W\d_]+")
 _BEFORE_PRONOUN = frozenset({"that", "this", "which", "another", "any", "each", "every", "no", "the"})
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\uac00-\ud7af]")
 
@@ -268,6 +269,11 @@ def names(texts: Iterable[str]) -> frozenset[str]:
         for name, count in leading.items()
         if count > 1 and name[0].isupper() and name.lower() not in small and name.lower() not in STOP_WORDS
     )
+
+
+def capitalised(text: str) -> list[str]:
+    """Return the words within sentences that begin with a capital: names, in most languages."""
+    return [match[0] for match in _INNER_WORD.finditer(text) if match[0][0].isupper() and len(match[0]) > 1]
 
 
 def named(text: str, among: frozenset[str]) -> frozenset[str]:

@@ -66,6 +66,20 @@ DISLIKES = re.compile(
 )
 REFUSALS = re.compile(r"\b(?:allerg|intoleran|refus|reject|exclu|forb|bann)\w*|\bfree\b", re.IGNORECASE)
 
+CORRECTS = re.compile(
+    r"\b(?:now|instead|no longer|any ?more|actually|updated?|correct(?:ion|ed)|chang(?:ed?|es)|moved|switched|postponed"
+    r"|rescheduled|replaced|from now on|jetzt|nun|stattdessen|nicht mehr|doch|korrektur|verschoben|geändert|verlegt"
+    r"|umgezogen|ab sofort)\b|改[为成到]|现在|不再",
+    re.IGNORECASE,
+)
+"""A message that corrects what was told before."""
+EARLIER = re.compile(
+    r"\b(?:used to|formerly|previous(?:ly)?|original(?:ly)?|initial(?:ly)?|at first|first|before|earlier|back then"
+    r"|früher|vorher|zuvor|ursprünglich|damals|zuerst)\b|以前|之前|原来|最初",
+    re.IGNORECASE,
+)
+"""A question about an earlier time."""
+
 INFLECTIONS = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("edly", ""), ("ied", "y"), ("ed", ""), ("ly", ""), ("s", ""))
 DERIVATIONS = ("ation", "ance", "ence", "ment", "ness", "ion", "ate", "ant", "ent", "ful")
 

@@ -43,6 +43,26 @@ def test_an_update_that_a_later_message_told_may_mean_an_outdated_expected_answe
     assert ("may be outdated" in verdict.reason, verdict.confidence < 0.7) == (told, told)
 
 
+@pytest.mark.parametrize(
+    ("later", "question", "kind"),
+    [
+        ("Change of plan: the boat to Naxos now leaves from pier C4.", "From which pier does", FailureType.ANNOTATION),
+        ("The boat to Naxos leaves from pier C4 and has a bar.", "From which pier does", FailureType.RESPONSE),
+        ("The boat of Ann to Naxos now leaves from pier C4.", "From which pier does", FailureType.RESPONSE),
+        ("The boat to Naxos now leaves from pier C4.", "From which pier did originally", FailureType.RESPONSE),
+    ],
+    ids=["corrected", "not corrected", "of another person", "asked for the earlier value"],
+)
+def test_an_expected_answer_that_a_later_message_corrects_is_outdated(
+    later: str, question: str, kind: FailureType
+) -> None:
+    program = Program()
+    first = "My boat to Naxos leaves from pier B12."
+    hits = [*program.tell(first, first), *program.tell(later, later)]
+    verdict = program.ask(f"{question} my boat to Naxos leave?", "It leaves from pier C4.", *hits, expected="pier B12")
+    assert verdict.failure_type == kind, verdict.reason
+
+
 def test_a_relative_date_counts_from_the_time_of_the_message_that_the_record_names() -> None:
     program, question = Program(), "When did I go to Paris?"
     hits = program.tell("I went to Paris last week.", "Went to Paris in the week of 2 November 2026",
