@@ -59,8 +59,13 @@ class Comparison:
                 return read
         return bool(text) and carries(text, need, self.lexicon, day, undated=undated)
 
-    def of_another(self, text: str) -> bool:
-        """Return whether a memory is about another person: it begins with a name and holds no name of the question."""
+    def of_another(self, text: str, sources: Iterable[Source]) -> bool:
+        """Return whether a memory is about another person: it begins with a name and holds no name of the question.
+
+        A memory that repeats one of its messages word for word is not noted of another person.
+        """
+        if any(text == source.message.content for source in sources):
+            return False
         if not self._asked_names or not leading_name(text, self._names):
             return False
         return not self._asked_names & named(text, self._names)

@@ -24,7 +24,7 @@ from memtrace_otel.attribution.lineage import Lineage, Loss, Version, overwritin
 from memtrace_otel.attribution.prompt_memory import own_prompt, prompt_memory
 from memtrace_otel.attribution.search_results import Hit, search_results
 from memtrace_otel.attribution.source_messages import Source, dictated, sources_of
-from memtrace_otel.attribution.text import abstains, numbers, script, terms
+from memtrace_otel.attribution.text import abstains, numbers, script, stated, terms
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import Failure, OperationSpan, ref_kind
 from memtrace_otel.semconv import OpKind, RefKind, Role
@@ -380,7 +380,6 @@ class Evidence:
         bar_own = _OWN * max((self.compare.about(v.content) for v in taken), default=0.0)
         bar = AS_MUCH_ABOUT * max((self.compare.about(s.message.content) for s in sources), default=_UNSOURCED)
 
-        told = {s.message.content for s in sources}
         spoken = "" if self.reading else script(need.text)  # a model reads every script
         spoken = spoken if any(script(s.message.content) == spoken for s in sources) else ""
 
@@ -397,7 +396,7 @@ class Evidence:
                 return False
             held = self.compare.supports(item.content, need, item.day, undated=taken_here)
             turned = turned_round(item.content, need, sources if taken_here else ())
-            if not held or turned or (item.content not in told and self.compare.of_another(item.content)):
+            if not held or turned or self.compare.of_another(item.content, sources):
                 return False
             return self.compare.about(item.content) >= (bar_own if taken_here else bar)
 
@@ -428,7 +427,9 @@ class Evidence:
     def _answered(self, need: Need) -> bool:
         if self.reading and (self.reading.refutes or self.reading.answered is not None):
             return bool(self.reading.answered)
-        return answered(self.failure.answer, need, self.wish.form, self.compare.lexicon)
+        given, told = self.failure.answer, stated(self.failure.answer)
+        in_list = len(self.wish.needs) > 1 and need.terms <= terms(told)  # before "I do not know the third"
+        return answered(told if in_list else given, need, self.wish.form, self.compare.lexicon)
 
     def _sources_of(self, need: Need) -> tuple[Source, ...]:
         """Return the named messages that carry a need, else all named; without names those with most of the need."""

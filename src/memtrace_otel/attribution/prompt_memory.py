@@ -41,8 +41,9 @@ def prompt_memory(lineage: Lineage, answer: OperationSpan, results: SearchResult
     where the answer has another memory."""
     own, scope = _prompt(lineage, answer), lineage.scope(answer)
     fetched = "\n".join(tool_results(lineage, answer))
-    kinds = {ref_kind(hit.ref) for hit in results.hits} - ({RefKind.STATE} if fetched else set[str]())
-    if results.searches or kinds & RECORD_KINDS:
+    shown = {lineage.content(v, read) for v, read in lineage.reads(answer) if v.role == Role.PROMPT}
+    kinds = {ref_kind(hit.ref) for hit in results.hits if hit.content not in shown}  # notes may count as a summary
+    if results.searches or (kinds - ({RefKind.STATE} if fetched else set[str]())) & RECORD_KINDS:
         return None
     calls = [s for s in lineage.spans if s.kind == OpKind.RESPOND and s.start <= answer.start]
     calls = [s for s in calls if lineage.scope(s) in (scope, "")] if own else []

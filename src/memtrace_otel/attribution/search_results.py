@@ -91,7 +91,7 @@ def search_results(lineage: Lineage, answer: OperationSpan) -> SearchResults:
 
 
 def _feeding(lineage: Lineage, answer: OperationSpan) -> list[OperationSpan]:
-    """Searches whose outputs, over any number of steps, the answering operation read."""
+    """Searches whose outputs, over any number of steps, the answering operation read, and the re-rankings of these."""
     found: list[OperationSpan] = []
     queue = [answer]
     while queue:
@@ -100,7 +100,9 @@ def _feeding(lineage: Lineage, answer: OperationSpan) -> list[OperationSpan]:
             if span is not None and span.kind in _SEARCHES and span not in found:
                 found.append(span)
                 queue.append(span)
-    return found
+    reranks = (reader for span in found for reader in lineage.output_readers(span) if reader.kind == OpKind.RERANK)
+    later = {span.origin: span for span in reranks if span not in found and span.end <= answer.start}
+    return [*found, *later.values()]
 
 
 def _beside(lineage: Lineage, answer: OperationSpan) -> list[OperationSpan]:

@@ -25,6 +25,7 @@ from memtrace_otel.attribution.vocabulary import (
     MULTIPLIERS,
     NEGATION,
     NUMBER_WORDS,
+    RATE,
     REFUSALS,
     SENTENCE_END,
     SEPARATORS,
@@ -48,6 +49,9 @@ _DECIMAL = re.compile(r"(\d+|[1-9]\d{0,2}(?:,\d{3})+(?=\.)|[1-9]\d{0,2}(?:\.\d{3
 _ASKED = re.compile(r"[^.!?？。！\n]*[?？]")
 _CLAUSE_END = re.compile(r"[,;:]\s|\n|\b(?:but|and|aber|und)\b", re.IGNORECASE)
 _QUANTITY = re.compile(rf"(\d+(?:[.,]\d+)*) ?({'|'.join(sorted(SIZES, key=len, reverse=True))})s?\b", re.IGNORECASE)
+_UNIT_OF_RATE = rf"({'|'.join(sorted(RATE, key=len, reverse=True))})s?"
+_RATE = re.compile(rf"(?<=\d) ?{_UNIT_OF_RATE} ?(?:/|per) ?{_UNIT_OF_RATE}\b", re.IGNORECASE)
+_DIGITS = re.compile(r"(?<![\w-])\d(?:[-–]\d){2,}(?![\w-])")  # a code told digit by digit: 7-1-9-4
 _UNIT = rf"({'|'.join(sorted(SIZES, key=len, reverse=True))})s?"
 _COUNTS = {"a": 1, "an": 1} | NUMBER_WORDS | TENS
 _COUNT = rf"({'|'.join(_COUNTS)}|\d+)"
@@ -68,6 +72,8 @@ def words(text: str) -> list[str]:
     """Return the normalised words of the text in order; numbers as digits, unspaced scripts as character pairs."""
     result: list[str] = []
     text = _with_fractions(unicodedata.normalize("NFKC", text).casefold().translate(_SYMBOLS))
+    text = _RATE.sub(lambda rate: f" {RATE[rate[1].lower()]} per {RATE[rate[2].lower()]}", text)
+    text = _DIGITS.sub(lambda code: re.sub(r"\D", "", code[0]), text)
     text = _SPACED_GROUPS.sub(lambda number: re.sub(r"\D", "", number[0]), on_24_hours(_MINUS.sub(" -", text)))
     for match in _WORD.finditer(text):
         word = match[0].replace("’", "'").removesuffix("'s").removesuffix("n't")
@@ -194,6 +200,12 @@ def abstains(text: str) -> bool:
     parts = (part for line in concluded(text).splitlines() for part in SENTENCE_END.split(line))
     first = next((part for part in parts if terms(part) or ABSTAINS.search(part)), "")
     return not text.strip() or ABSTAINS.search(first) is not None
+
+
+def stated(text: str) -> str:
+    """Return the part of an answer before its words of not knowing: what an answer tells of a list."""
+    unknown = ABSTAINS.search(text)
+    return text[: unknown.start()] if unknown else text
 
 
 def negated(text: str) -> bool:

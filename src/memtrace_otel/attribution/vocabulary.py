@@ -46,6 +46,16 @@ UNITS = {
     "hrs": "hour",
 }
 
+RATE = {
+    name: full
+    for row in (
+        *("meter m metre", "kilometer km kilometre", "liter l litre", "milliliter ml", "gram g", "kilogram kg kilo"),
+        *("second s sec", "minute min", "hour h hr"),
+    )
+    for full, *others in (row.split(),)
+    for name in (full, *others)
+}
+"""Name of a unit in a rate ("m/s") -> its full name."""
 SIZES = {
     name: (dimension, size)
     for dimension, table in (
@@ -106,7 +116,11 @@ ABSTAINS = re.compile(
     r"|cannot (?:be )?(?:determine|answer|tell|find)\w*"
     r"|weiß (?:ich )?(?:es |das |leider |darüber )?nichts?|nicht bekannt"
     r"|keine (?:angaben?|informationen?)|ne sais pas|aucune information"
-    r"|no (?:lo )?sé|no tengo (?:esa )?información|non lo so)\b"
+    r"|liegt (?:\w+ ){0,3}kein\w*|nicht (?:genannt|erwähnt|angegeben)"
+    r"|ne (?:précis|mentionn|indiqu|dis|contien)\w* pas|n['’]\w+ pas (?:été )?(?:dit|mentionné|indiqué|précisé)\w*"
+    r"|no (?:lo )?sé|no tengo (?:esa )?información"
+    r"|no (?:me|se) (?:lo )?(?:ha[ns]? )?(?:dicho|contado|menciona|indica)\w*"
+    r"|não (?:sei|consta|me (?:disse|contou))|nenhuma informação|non lo so|non è (?:indicat|specificat|menzionat)\w*)\b"
     r"|不知道|(?:记忆|记录)[里中]?没有|没有(?:提到|提供|告诉|说过|相关|信息)|わかりません|모르",
     re.IGNORECASE,
 )

@@ -77,6 +77,8 @@ RERANKED = span(2, 2, OpKind.RERANK, parent=1, at=2, scope=ALICE, attributes={OP
                 inputs=[QUESTION, read(RECORD, Role.CANDIDATE), read(OTHER, Role.HIT)])  # fmt: skip
 DROPPED_ALL = span(2, 2, OpKind.RERANK, at=3, scope=ALICE, attributes={OP_PURPOSE: "CrossEncoder.rank"},
                    inputs=[QUESTION, CONTEXT, read(RECORD, Role.CANDIDATE), read(OTHER, Role.CANDIDATE)])  # fmt: skip
+ALONE = span(4, 2, OpKind.RERANK, at=3, scope=ALICE, attributes={OP_PURPOSE: "CrossEncoder.rank"},
+             inputs=[CONTEXT, read(RECORD, Role.CANDIDATE), read(OTHER, Role.HIT)])  # fmt: skip
 ASSEMBLED = span(2, 3, OpKind.ASSEMBLE, at=5, scope=ALICE, name="build_context",
                  inputs=[CONTEXT, read(OTHER)], outputs=[put("context:d", POOL, role=Role.CONTEXT)])  # fmt: skip
 
@@ -113,6 +115,12 @@ ASSEMBLED = span(2, 3, OpKind.ASSEMBLE, at=5, scope=ALICE, name="build_context",
             [searched(QUESTION, read(RECORD), read(OTHER)), DROPPED_ALL],
             *([], origin_of(2, 2), "CrossEncoder.rank dropped"),
             id="reranker drops all, and the answer names no search",
+        ),
+        pytest.param(
+            [searched(QUESTION, read(RECORD), read(OTHER), context=f"{LOCKER}\n{POOL}"), ALONE],
+            [CONTEXT, seen(OTHER, origin_of(1, 1), role=Role.CONTEXT)],
+            *(origin_of(4, 2), "CrossEncoder.rank dropped"),
+            id="reranker in a trace of its own",
         ),
     ],
 )

@@ -104,6 +104,14 @@ def test_a_fact_that_lost_its_negation_is_a_failed_extraction(fact: str, kind: F
     assert (verdict.failure_type, "noted the opposite" in verdict.reason) == (kind, kind == FailureType.EXTRACTION)
 
 
+def test_of_a_list_the_items_told_before_not_knowing_are_answered() -> None:
+    program = Program()
+    hits = program.tell("My exams are in physics, Latin and geography.", "Exams in physics and geography")
+    given = "You have exams in physics and geography; I do not know the third one."
+    verdict = program.ask("In which subjects are my exams?", given, *hits, expected="Physics, Latin and geography")
+    assert (verdict.failure_type, '"Latin"' in verdict.reason) == (FailureType.EXTRACTION, True), verdict.reason
+
+
 def test_a_number_that_nobody_told_is_wrongly_expected_in_a_polite_question() -> None:
     program = Program()
     hits = program.tell("I have two cats, Miso and Udon.", "Has two cats, Miso and Udon")

@@ -67,6 +67,10 @@ def test_accented_words_are_words() -> None:
         "I looked at every memory. Answer: not mentioned",
         "The answer is not in the memories.",
         "Das weiß ich nicht.",
+        "Mir liegt leider kein Zählerstand vor.",
+        "Les extraits ne précisent pas la durée.",
+        "Lo siento, no me ha dicho usted la matrícula.",
+        "Desculpe, não sei o dia.",
         "我不知道。",
     ],
 )
@@ -74,7 +78,9 @@ def test_abstains(text: str) -> None:
     assert abstains(text)
 
 
-@pytest.mark.parametrize("text", ["A cat.", "The cat. The notes do not mention its name.", "Answer: Lisbon", "No"])
+@pytest.mark.parametrize(
+    "text", ["A cat.", "The cat. The notes do not mention its name.", "Answer: Lisbon", "No", "No me gusta el té."]
+)
 def test_does_not_abstain(text: str) -> None:
     assert not abstains(text)
 
@@ -154,6 +160,9 @@ def test_a_clause_likes_or_dislikes(text: str, liked: bool | None) -> None:
         ("two hours", "120 minutes"),
         ("12.5 mg", "12.5 milligrams"),
         ("an hour and a half", "1.5 hours"),
+        ("a gust of 41 m/s", "41 metres per second"),
+        ("65 l/min", "65 litres per minute"),
+        ("The code is 7-1-9-4.", "7194"),
     ],
 )
 def test_a_spelled_quantity_in_units_of_another(text: str, reference: str) -> None:
