@@ -17,7 +17,7 @@ from memtrace_otel.attribution.rules import RULES, Finding
 from memtrace_otel.attribution.rules.finding import SURE
 from memtrace_otel.attribution.text import terms
 from memtrace_otel.graph import EvolutionGraph
-from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict, attribution_id
+from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict, attribution_id, make_origin
 from memtrace_otel.semconv import FailureType, Incomplete, OpKind
 from memtrace_otel.settings import CAPTURE_CONTENT, PREVIEW_BYTES, REDACT_PATTERNS
 from memtrace_otel.version import __version__
@@ -93,11 +93,17 @@ def attribute_everywhere(graph: EvolutionGraph, failure: Failure, verdict: Verdi
     own.
     """
     wider = attribute(graph, failure, everywhere=True)
-    scoped = bool(lineage_of(graph).scope(failure.answer_span))
+    lineage = lineage_of(graph)
+    scoped = bool(lineage.scope(failure.answer_span))
     if wider.confidence <= verdict.confidence:
         return verdict
-    if wider.failure_type == FailureType.EXTRACTION and wider.operation_kind == OpKind.RESPOND:
-        return wider  # a tool of the answer read what this model call noted
+    decisive = graph.operation(make_origin(wider.trace_id, wider.span_id)) if wider.span_id else None
+    if (
+        wider.failure_type == FailureType.EXTRACTION
+        and decisive is not None
+        and (decisive.kind == OpKind.RESPOND or not lineage.scope(decisive))
+    ):
+        return wider  # a tool of the answer read what this call noted; without a scope it is of no other memory
     says_more = not scoped or wider.failure_type == FailureType.RETRIEVAL
     return wider if says_more and _is_as_near(wider, verdict) else verdict
 

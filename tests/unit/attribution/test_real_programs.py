@@ -9,7 +9,7 @@ import pytest
 from memtrace_otel.attribution import attribute_everywhere, attribute_trace, is_open
 from memtrace_otel.attribution.ranking import DECISIVE
 from memtrace_otel.graph import build_graph
-from memtrace_otel.semconv import FailureType
+from memtrace_otel.semconv import FailureType, OpKind
 
 from .program import ANN, BOB, Program
 from .told import told
@@ -61,6 +61,18 @@ def test_an_expected_answer_that_a_later_message_corrects_is_outdated(
     hits = [*program.tell(first, first), *program.tell(later, later)]
     verdict = program.ask(f"{question} my boat to Naxos leave?", "It leaves from pier C4.", *hits, expected="pier B12")
     assert verdict.failure_type == kind, verdict.reason
+
+
+@pytest.mark.parametrize("scope", ["", BOB], ids=["of no memory", "of another memory"])
+def test_an_extraction_without_a_scope_lost_what_the_program_stored_in_a_memory(scope: str) -> None:
+    program, question = Program(), "Who in my family is vegan?"
+    program.tell("My brother Joost is vegan.", "The user is vegan", scope=scope, stored=False)
+    hits = program.store("The user is vegan")
+    program.ask(question, "You are.", *hits, expected="Joost")
+    graph = build_graph([replace(span, scope=ANN) if span.kind == OpKind.RESPOND else span for span in program.spans])
+    [first] = attribute_trace(graph)
+    found = attribute_everywhere(graph, first.failure, replace(first, confidence=0.3))
+    assert (found.confidence > 0.3) == (not scope), found.reason
 
 
 def test_a_relative_date_counts_from_the_time_of_the_message_that_the_record_names() -> None:
