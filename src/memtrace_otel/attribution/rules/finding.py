@@ -12,7 +12,7 @@ from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType
 
 _WORD = re.compile(r"[\w.:,-]*\w")
-CERTAIN, SURE, LIKELY, POSSIBLE, WEAK = 0.95, 0.85, 0.7, 0.65, 0.45
+CERTAIN, SURE, LIKELY, POSSIBLE, WEAK = 0.98, 0.9, 0.7, 0.65, 0.45
 """Strength of a finding: a loss shown by words and identity, an answer beside its memory, shown by words, by identity
 alone, by absence or similarity only. Fitted to the share of right verdicts on bench, seeds 3 and 11."""
 
