@@ -392,9 +392,9 @@ class Evidence:
             taken_here = self.record(item) in own
             if translated(item):
                 return True
-            if need.in_part and not taken_here:
-                return False
-            held = self.compare.supports(item.content, need, item.day, undated=taken_here)
+            undated = taken_here and self.compare.about(item.content) > 0
+            held = self.compare.supports(item.content, need, item.day, undated=undated)
+            held = held and (taken_here or not need.in_part)
             turned = turned_round(item.content, need, sources if taken_here else ())
             if not held or turned or self.compare.of_another(item.content, sources):
                 return False
@@ -463,10 +463,10 @@ class Evidence:
         return tuple(source for source in self.messages if self._tells(source, need))
 
     def _tells(self, source: Source, need: Need) -> bool:
-        """Return whether a message holds the need. The day of a message tells the time only of what the question asks
-        about."""
-        message = source.message
-        about = self.compare.about(message.content)
+        """Return whether a message holds the need. Its own day tells the time of what the question asks about only."""
+        message, about = source.message, self.compare.about(source.message.content)
+        if not about and need.is_on(message.day):
+            return False
         return self.compare.supports(message.content, need, message.day, undated=about >= _OWN * self._most_about)
 
     @cached_property

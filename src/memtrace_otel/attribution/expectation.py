@@ -33,7 +33,10 @@ CARRIED = 0.6
 """Share of a need's weight that a text must hold to carry it: clearly the greater part."""
 
 _ASKS_TIME = re.compile(
-    r"\b(?:when|(?:what|which) (?:date|day|month|year|time)|how long ago|how recently)\b", re.IGNORECASE
+    r"\b(?:when|(?:what|which) (?:date|day|month|year|time)|how long ago|how recently)\b"
+    r"|\b(?:wann|an welchem (?:datum|tag)|in welche[mr] (?:monat|jahr|woche))\b"
+    r"|什么时候|何时|几月|几号|哪一?[天年]|哪个月",
+    re.IGNORECASE,
 )
 _ASKS_INFERENCE = re.compile(r"\b(?:would|likely|might|could|probably|considered|suppose|infer)\b", re.IGNORECASE)
 # "Could you tell me when ...", "what would you say ..."; but "Would you say that she is patient?" asks to conclude.
@@ -76,6 +79,10 @@ class Need:
     """One of the words is enough: they are the words of a message, not of the answer."""
     denies: bool | None = None
     """Of a bare yes or no: whether a text that holds the piece denies the words of the question."""
+
+    def is_on(self, day: date | None) -> bool:
+        """Return whether a day lies within one of the times."""
+        return day is not None and any(wanted.contains(Period(day, day)) for wanted in self.periods)
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,3 +179,9 @@ def test_yes_and_no_need_the_words_of_their_question_or_of_their_rest(
     (need,) = expectation(question, expected).needs
     assert carries(wanted, need, LEXICON)
     assert not carries("Yes, ja, no: another topic", need, LEXICON)
+
+
+@pytest.mark.parametrize("question", ["Wann ist mein Termin?", "我的预约是哪一天?", "An welchem Tag ist der Termin?"])
+def test_a_sentence_answers_a_question_for_a_day(question: str) -> None:
+    read = given_answer(question, "Dabei helfe ich gern. Dein Termin beim Zahnarzt in Linz ist am 18. April 2025.")
+    assert (read.form, read.needs[0].periods[0].start) == (AnswerForm.TIME, date(2025, 4, 18))

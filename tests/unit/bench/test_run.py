@@ -40,6 +40,19 @@ def test_a_loss_that_words_show_is_complete(stories: list[list[OperationSpan]]) 
     assert sum(verdict["complete"] for verdict in said) > len(said) / 2
 
 
+@pytest.mark.parametrize(
+    ("seed", "number", "type"),
+    [
+        (3, 130, FailureType.EXTRACTION),  # E2: a record about something else was stored on the expected day
+        (11, 92, FailureType.ANNOTATION),  # N1: a message about something else happened on the expected day
+        (3, 83, FailureType.RETRIEVAL),  # S1: a German sentence gives the day of another user
+    ],
+)
+def test_the_day_of_a_text_about_something_else_tells_no_time(seed: int, number: int, type: FailureType) -> None:
+    spans = list(decode_request(make_case(Plan(seed, number + 1), number).request))
+    assert [verdict["failure_type"] for verdict in verdicts([spans], Mode())] == [type]
+
+
 def verdicts(stories: list[list[OperationSpan]], mode: Mode) -> Iterator[dict[str, Any]]:
     for spans in stories:
         yield from attributed(spans, mode)["verdicts"]

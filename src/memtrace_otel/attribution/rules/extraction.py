@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.comparison import turned_round
 from memtrace_otel.attribution.evidence import Evidence, Life
+from memtrace_otel.attribution.expectation import Need
+from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.rules.finding import (
     LIKELY,
     WEAK,
@@ -64,7 +66,7 @@ def _finding(evidence: Evidence, life: Life, source: Source) -> Finding:
     versions = [v for v in (*source.facts, *source.written) if v.content and not v.deleted]
     taken = "; ".join(dict.fromkeys(v.content for v in versions))
     kept = f"took from it only {quoted(taken)}" if taken else "took nothing from it"
-    held = (v.content for v in versions if life.need and evidence.compare.supports(v.content, life.need, v.day))
+    held = (v.content for v in versions if life.need and _states(evidence, life.need, v))
     of_another = next(held, "") if life.said else ""  # else the piece itself would have been taken
     if of_another and life.need and turned_round(of_another, life.need, (source,)):
         kept, of_another = f"noted the opposite: {quoted(of_another)}", ""
@@ -82,6 +84,8 @@ def _finding(evidence: Evidence, life: Life, source: Source) -> Finding:
     )
     certain = life.said and source.extracted and not of_another
     strength = strength_of(life) if certain else min(strength_of(life), LIKELY)
+    if life.need and life.need.periods and not _states(evidence, life.need, message):
+        strength = WEAK  # any message of that day fits
     loss = Step("lost", message.ref, source.extraction.origin)
     return Finding(
         failure_type=FailureType.EXTRACTION,
@@ -92,6 +96,11 @@ def _finding(evidence: Evidence, life: Life, source: Source) -> Finding:
         advice=advice,
         steps=path(life, loss),
     )
+
+
+def _states(evidence: Evidence, need: Need, told: Version) -> bool:
+    """Return whether a text itself carries the need: the day of the text tells no time."""
+    return evidence.compare.supports(told.content, need, told.day, undated=False)
 
 
 def _raw(evidence: Evidence, life: Life, source: Source) -> str:
