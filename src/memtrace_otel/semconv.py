@@ -198,6 +198,8 @@ SCOPE = "memtrace.scope"
 RECORD_OWNER = "memtrace.record.owner"
 """The one user or tenant that the metadata of all written records names, as 16 hex digits of a digest: a store of one
 scope may hold records of several owners."""
+OWNER_FIELDS = ("user_id", "agent_id", "run_id", "app_id")
+"""Fields of Mem0 and of filters that name the owner of a memory; the first one given is the owner."""
 SEQ = "memtrace.seq"
 SEQ_BITS = 32
 """The lower bits of `memtrace.seq` count. Each process, also a forked one, draws those above, at most 21, so that

@@ -12,6 +12,10 @@ _HOURS = {word: hour for names in (_ENGLISH, _GERMAN) for hour, word in enumerat
 _HOUR = rf"(?P<hour>1[0-2]|0?[1-9]|{'|'.join(sorted(_HOURS, key=len, reverse=True))})\b"
 _AFTER_NOON = ("p", "中午", "下午", "晚上")
 _TIME = re.compile(r"\b(?P<hour>[1-9]|1\d|2[0-4]):(?P<minute>[0-5]\d)\b")
+_BEFORE_NOON = re.compile(
+    r"\b(?:morning|night|morgens?|früh|vormittags?|nachts|matin|mañana|madrugada|mattin[ao]|manhã)\b|凌晨|早上|上午",
+    re.IGNORECASE,
+)
 
 
 def _on_24_hours(clock: re.Match[str]) -> str:
@@ -20,7 +24,8 @@ def _on_24_hours(clock: re.Match[str]) -> str:
     if half and hour <= 12:
         hour = hour % 12 + 12 * (half in _AFTER_NOON)
     minute = (found.get("minute") or found.get("past") or "00").replace("半", "30")
-    return f" {hour:0{2 if half else 1}}:{minute:>02} "  # "05:00" is before noon, "5:00" may be "17:00"
+    definite = half or found["hour"].startswith("0")
+    return f" {hour:0{2 if definite else 1}}:{minute:>02} "  # "05:00" is before noon, "5:00" may be "17:00"
 
 
 def _in_quarters(minutes: int) -> Callable[[re.Match[str]], str]:
@@ -29,7 +34,7 @@ def _in_quarters(minutes: int) -> Callable[[re.Match[str]], str]:
     def read(spoken: re.Match[str]) -> str:
         word = spoken["hour"].lower()
         hour, minute = divmod((_HOURS.get(word) or int(word)) * 60 + minutes, 60)
-        return f" {hour}:{minute:02} "
+        return f" {hour or 12}:{minute:02} "
 
     return read
 
@@ -56,10 +61,10 @@ def on_24_hours(text: str) -> str:
 
 def hours_of(reference: str, text: str) -> str:
     """Return the text with its times before noon after noon where the reference has that time: a person who says "at
-    half past two" may mean "14:30"."""
+    half past two" may mean "14:30", but not "in the morning"."""
     wanted = {(int(time["hour"]), time["minute"]) for time in _TIME.finditer(on_24_hours(reference))}
     late = {(hour - 12, minute) for hour, minute in wanted if hour > 12} - wanted
-    if not late:
+    if not late or _BEFORE_NOON.search(text):
         return text
 
     def moved(time: re.Match[str]) -> str:

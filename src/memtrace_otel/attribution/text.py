@@ -48,13 +48,14 @@ _GROUPS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:\.\d{3})+)")
 _DECIMAL = re.compile(r"(\d+|[1-9]\d{0,2}(?:,\d{3})+(?=\.)|[1-9]\d{0,2}(?:\.\d{3})+(?=,))[.,](\d+)")
 _ASKED = re.compile(r"[^.!?？。！\n]*[?？]")
 _CLAUSE_END = re.compile(r"[,;:]\s|\n|\b(?:but|and|aber|und)\b", re.IGNORECASE)
-_QUANTITY = re.compile(rf"(\d+(?:[.,]\d+)*) ?({'|'.join(sorted(SIZES, key=len, reverse=True))})s?\b", re.IGNORECASE)
+_UNIT = rf"({'|'.join(sorted(SIZES, key=len, reverse=True))})s?"
+_QUANTITY = re.compile(rf"(\d+(?:[.,]\d+)*) ?{_UNIT}\b", re.IGNORECASE)
 _UNIT_OF_RATE = rf"({'|'.join(sorted(RATE, key=len, reverse=True))})s?"
 _RATE = re.compile(rf"(?<=\d) ?{_UNIT_OF_RATE} ?(?:/|per) ?{_UNIT_OF_RATE}\b", re.IGNORECASE)
 _DIGITS = re.compile(r"(?<![\w-])\d(?:[-–]\d){2,}(?![\w-])")  # a code told digit by digit: 7-1-9-4
-_UNIT = rf"({'|'.join(sorted(SIZES, key=len, reverse=True))})s?"
 _COUNTS = {"a": 1, "an": 1} | NUMBER_WORDS | TENS
-_COUNT = rf"({'|'.join(_COUNTS)}|\d+)"
+_COUNT = rf"(?<!ty[ -])(?<!hundred )(?<!thousand )(?<!and )({'|'.join(_COUNTS)}|\d{{1,9}})"
+"""A count that is no part of a longer number: not the "five" of "twenty-five"."""
 _COUNTED = re.compile(rf"\b{_COUNT} {_UNIT}\b", re.IGNORECASE)
 _PART = r"(half|quarter)"
 _FRACTION = re.compile(
@@ -92,7 +93,7 @@ def _with_fractions(text: str) -> str:
         whole = _COUNTS[count.lower()] if count.lower() in _COUNTS else int(count or 0)
         return f"{whole}{'.5' if part.lower() == 'half' else '.25'} {unit}"
 
-    return _FRACTION.sub(decimal, text) if "half" in text or "quarter" in text else text
+    return _FRACTION.sub(decimal, text) if re.search("half|quarter", text, re.IGNORECASE) else text
 
 
 def _is_number(word: str) -> bool:

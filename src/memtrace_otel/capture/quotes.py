@@ -14,10 +14,11 @@ WORK = 1 << 26
 MIN_TEXT = 4
 """Shorter texts match a prompt by chance."""
 _OCCURRENCES = 64
-_OBJECTS, _VALUES = 64, 32
-"""JSON objects of one prompt, and values of one object, that are looked for."""
-_AROUND_VALUES = 128
-"""Characters that a prompt may write around the values of an object."""
+_OBJECTS, _OBJECT, _VALUES, _PLACES = 64, 2000, 32, 4
+"""JSON objects of one prompt that are looked for by their values; their characters, values and places in the prompt."""
+_AROUND_VALUES, _LEAST_VALUES = 32, 16
+"""Characters that a prompt may write around the values of an object; characters of values that a question hardly has by
+chance."""
 _ESCAPES = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 
 
@@ -45,16 +46,16 @@ def holds(prompt: str, text: str) -> bool:
 def place_of_values(prompt: str, text: str) -> int:
     """Where the values of a JSON object begin in the folded prompt, close together and in any order and form (a program
     may show the fields in words, or in another order); -1 where one is missing, or where `text` is no JSON object."""
-    if not text.startswith("{"):
+    if not text.startswith("{") or len(text) > _OBJECT:
         return -1
     try:
         values = sorted({fold(value) for value in _values(json.loads(text))} - {""}, key=len, reverse=True)
     except (ValueError, RecursionError):
         return -1
-    if not values or len(values) > _VALUES or len("".join(values)) < MIN_TEXT:
+    if not values or len(values) > _VALUES or len("".join(values)) < _LEAST_VALUES:
         return -1
     near = len(text) + _AROUND_VALUES
-    for at in _occurrences(prompt, values[0]):
+    for at in _occurrences(prompt, values[0])[:_PLACES]:
         start = max(at - near, 0)
         part = prompt[start : at + near]
         if all(quotes(part, value) for value in values):

@@ -36,8 +36,6 @@ from memtrace_otel.capture.tracing import SUPPRESSED, active_tracer
 from memtrace_otel.model import split_ref
 from memtrace_otel.semconv import Incomplete, RefKind
 
-OWNERS = ("user_id", "agent_id", "run_id", "app_id")
-"""Fields that name the owner of a memory."""
 _MOST_FILTERS, _LONGEST_FILTER = 32, 200
 
 T = TypeVar("T")
@@ -319,7 +317,7 @@ def record_filters(operation: Operation, filters: object) -> None:
     shown: list[str] = []
     for name, value in list(given.items())[:_MOST_FILTERS]:
         text, is_nested = as_text(value)[0], isinstance(value, Mapping | list)
-        if is_nested or name in OWNERS or not operation.captures_content:
+        if is_nested or name in semconv.OWNER_FIELDS or not operation.captures_content:
             text = split_ref(variable_ref(RefKind.QUERY, text))[1]
         shown.append(f"{name}={text}"[:_LONGEST_FILTER])
     if shown:

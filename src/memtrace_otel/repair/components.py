@@ -8,6 +8,7 @@ from enum import StrEnum
 from memtrace_otel.attribution.expectation import AnswerForm, expectation
 from memtrace_otel.attribution.rules.missed import filter_fields
 from memtrace_otel.attribution.text import negated, numbers
+from memtrace_otel.attribution.vocabulary import CORRECTS
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import OperationSpan, Variable, Verdict, make_origin
 from memtrace_otel.semconv import (
@@ -19,7 +20,6 @@ from memtrace_otel.semconv import (
 )
 
 _SEARCHES = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE})
-_CORRECTS = re.compile(r"\b(?:actually|instead|no longer|any ?more|correction|changed|moved|used to)\b", re.IGNORECASE)
 _CLOCK = re.compile(r"\b\d{1,2}:\d\d\b")
 _TITLE = re.compile(r'"[^"]*"|“[^”]*”')
 """A title in quotation marks: its words deny nothing."""
@@ -104,7 +104,7 @@ def information_of(verdict: Verdict) -> Information:
     """Return the kind of information that the expected answer asks for."""
     failure = verdict.failure
     notes = [step.note for step in verdict.evidence if step.note]
-    if any(step.role == "not_renewed" for step in verdict.evidence) or any(map(_CORRECTS.search, notes)):
+    if any(step.role == "not_renewed" for step in verdict.evidence) or any(map(CORRECTS.search, notes)):
         return Information.CORRECTION
     wish = expectation(failure.question, failure.expected, known=bool(failure.expected))
     if wish.form is AnswerForm.TIME or _CLOCK.search(failure.expected):

@@ -115,6 +115,8 @@ def test_same_answer(question: str, expected: str, given: str) -> None:
         ("What is the dog called?", "Biscuit", "I have no information about Biscuit."),
         ("How many are in the team?", "14", "Between 9 and 14."),
         ("When was the trip?", "7 May 2023", "8 May 2023"),
+        ("When does it begin?", "19:30", "At 7:30 in the morning."),
+        ("Wann geht es los?", "17:30 Uhr", "Um 05:30 Uhr."),
         ("Does she eat meat?", "No", "Yes"),
         ("What is the cat called?", "", "Pepper"),
         ("Which instruments?", "cello, harp", "cello"),

@@ -163,6 +163,10 @@ def test_a_clause_likes_or_dislikes(text: str, liked: bool | None) -> None:
         ("a gust of 41 m/s", "41 metres per second"),
         ("65 l/min", "65 litres per minute"),
         ("The code is 7-1-9-4.", "7194"),
+        ("twenty-five minutes", "25 minutes"),
+        ("Half an hour.", "30 minutes"),
+        ("at a quarter to one", "12:45"),
+        ("um halb eins", "12:30"),
     ],
 )
 def test_a_spelled_quantity_in_units_of_another(text: str, reference: str) -> None:

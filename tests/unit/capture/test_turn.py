@@ -57,6 +57,10 @@ def test_a_record_with_fields_is_in_a_prompt_that_shows_its_values_in_another_fo
     assert found_in(prompt, [record, hit('{"empty": {}}'), hit("{no json}")]) == [record] * found
 
 
+def test_a_question_does_not_quote_a_record_with_few_short_values() -> None:
+    assert found_in("Does Ann eat meat?", [hit(json.dumps({"who": "Ann", "eats": "meat"}))]) == []
+
+
 def test_the_next_turn_of_a_context_knows_the_answers_before() -> None:
     copy_context().run(_ask_twice)
 

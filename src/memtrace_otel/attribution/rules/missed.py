@@ -16,6 +16,7 @@ from memtrace_otel.semconv import (
     GEN_AI_MEMORY_STORE_ID,
     GEN_AI_RETRIEVAL_TOP_K,
     OP_PURPOSE,
+    OWNER_FIELDS,
     RETRIEVAL_FILTERS,
     RETRIEVAL_THRESHOLD,
     Incomplete,
@@ -24,8 +25,6 @@ from memtrace_otel.semconv import (
     Role,
 )
 
-_OWNERS = ("user_id", "agent_id", "run_id")
-"""Fields that name the owner of a memory; the first one given is the owner."""
 _STEPS = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE})
 
 
@@ -221,7 +220,7 @@ def filter_fields(search: OperationSpan) -> list[str]:
     """Return the names of the fields that a search filtered by, without the owner of the memory that was searched."""
     given = search.attributes.get(RETRIEVAL_FILTERS)
     fields = [str(one).partition("=")[0] for one in given] if isinstance(given, list | tuple) else []
-    owner = next((field for field in _OWNERS if field in fields), "")
+    owner = next((field for field in OWNER_FIELDS if field in fields), "")
     return [field for field in fields if field != owner]
 
 

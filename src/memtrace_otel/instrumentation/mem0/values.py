@@ -13,7 +13,6 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import as_text, scope_id
 from memtrace_otel.capture.content import message_refs
 from memtrace_otel.capture.layout import number
-from memtrace_otel.instrumentation.steps import OWNERS
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import RefKind
 
@@ -97,7 +96,7 @@ def owner_scope(store: str, ids: Mapping[str, Any]) -> str:
 
     The scope has one owner, not all ids, because a search may omit the run id of the write.
     """
-    key = next((key for key in OWNERS if ids.get(key)), None)
+    key = next((key for key in semconv.OWNER_FIELDS if ids.get(key)), None)
     if key is None:
         return ""
     owner = ids[key].strip() if isinstance(ids[key], str) else as_text(ids[key])[0]
