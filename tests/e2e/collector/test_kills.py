@@ -67,7 +67,6 @@ def assert_nothing_is_lost(application: Application, tempo: Tempo, *serves: Serv
     wait_for(
         lambda: application.memory <= set[str]().union(*(serve.span_ids() for serve in serves)),
         "every memory span in serve",
-        60,
     )
     shown_by(tempo, application)
 
