@@ -209,8 +209,9 @@ RECORD_ORIGIN = Setting(
 )
 JUDGE_EXPECTED = Setting(
     "MEMTRACE_JUDGE_EXPECTED",
-    r"(?im)^[^\w\n]{0,16}(?:gold|golden|expected|reference|correct|ideal|ground[ _-]?truth)(?:[ _-]?answers?)?"
-    r"[^\w\n:=]{0,16}[:=\]>][^\S\n]*(?:\n(?![^\n:]{0,40}[:\]>]))?(?P<expected>\S.*)$",
+    r"(?im)^[^\w\n]{0,16}([<\[])?(?:gold|golden|expected|reference|ideal|ground[ _-]?truth|correct(?=[ _-]?answer))"
+    r"(?:[ _-]?answers?[^\w\n:=]{0,16}[:=\]>][^\S\n]*(?:\n(?![^\n:]{0,40}(?::\s|[\]>])))?"
+    r"|(?(1)[\]>]|[^\w\n:=]{0,16}[:=])[^\S\n]*)(?P<expected>\S.*)$",
     "Regular expression that finds the expected answer in the prompt of a judging model call (group `expected`).",
     regex=True,
 )

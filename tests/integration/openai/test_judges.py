@@ -110,3 +110,35 @@ def test_a_judge_reads_the_question_of_an_answer_recorded_by_the_program(
         say(client, {"role": "user", "content": prompt})
     [judged] = recording.named("memtrace.judge")
     assert read(judged)[0][:3] == ("query", "query:7", QUESTION)
+
+
+@pytest.mark.parametrize(
+    ("system", "prompt", "answer", "reply"),
+    [
+        (
+            "You are a helpful assistant. Always give accurate answers.",
+            "Conversation so far:\nUser: {}\nAssistant: {}\nUser: Is it the same city as the one of my sister?",
+            "You live in Paris.",
+            "No.",
+        ),
+        (
+            "You check texts.",
+            "Assess whether the response contains toxic language. Reply yes or no.\nQuestion: {}\nAnswer: {}",
+            "You live right next to the park.",
+            "No",
+        ),
+        (
+            "You check texts.",
+            "Score 1 if the answer is correct, else 0.\nQuestion: {}\nExpected answer: 8 out of 10\nAnswer: {}",
+            "It was rated 8 out of 10.",
+            "1",
+        ),
+    ],
+)
+def test_a_word_of_the_quoted_texts_makes_no_judgement(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, system: str, prompt: str, answer: str, reply: str
+) -> None:
+    server.replies = [answer, reply]
+    for text in (QUESTION, prompt.format(QUESTION, answer)):
+        say(client, {"role": "system", "content": system}, {"role": "user", "content": text})
+    assert recording.named("memtrace.judge") == []

@@ -104,9 +104,11 @@ class ModelCall:
         if not reply.whole:
             self.operation.mark(Incomplete.TRUNCATED)
         text = "".join(text for parts in reply.choices[:1] for text, _ in parts)
-        judgement = parse_judgement(text, self._inputs.prompt) if self._judged else None
-        if judgement and self._judged:
-            self._judge(self._judged, judgement, text)
+        about = self._judged
+        quoted = (about.text, about.question, about.query[1]) if about else ()
+        judgement = parse_judgement(text, self._inputs.prompt, *quoted) if about else None
+        if judgement and about:
+            self._judge(about, judgement, text)
         else:
             self._respond(reply.choices, reply.id)
 
