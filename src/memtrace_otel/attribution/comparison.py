@@ -95,8 +95,8 @@ def turned_round(text: str, need: Need, sources: Iterable[Source]) -> bool:
     if liked is not None and {likes(message, need.terms) for message in messages} == {not liked}:
         return True
     named = need.terms | need.asked
-    denied = negated(need.text) and all(denies(message, named) for message in messages)
-    return denied and not denies(text, named)
+    denied = negated(need.text) and all(denies(message, named, of=need.text) for message in messages)
+    return denied and not denies(text, named, of=need.text)
 
 
 def renewed(before: Version, after: Version, messages: Iterable[Source], compare: Comparison) -> bool:

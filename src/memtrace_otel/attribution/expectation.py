@@ -183,7 +183,8 @@ def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool
         return False
     if need.periods:
         return any(wanted.same(stated) for wanted in need.periods for stated in periods(given))
-    if negated(need.text) and need.denies is None and not denies(given, need.terms | need.asked):
+    negative = negated(need.text) and need.denies is None
+    if negative and not denies(given, need.terms | need.asked, of=need.text):
         return False
     given = in_units_of(need.text, given)
     if need.terms == numbers(need.text):  # a bare number is answered by that number and no other

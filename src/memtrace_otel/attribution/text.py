@@ -48,6 +48,7 @@ _GROUPS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:\.\d{3})+)")
 _DECIMAL = re.compile(r"(\d+|[1-9]\d{0,2}(?:,\d{3})+(?=\.)|[1-9]\d{0,2}(?:\.\d{3})+(?=,))[.,](\d+)")
 _ASKED = re.compile(r"[^.!?？。！\n]*[?？]")
 _CLAUSE_END = re.compile(r"[,;:]\s|\n|\b(?:but|and|aber|und)\b", re.IGNORECASE)
+_CONTRAST = re.compile(r";\s|\n|\b(?:but|aber)\b", re.IGNORECASE)
 _UNIT = rf"({'|'.join(sorted(SIZES, key=len, reverse=True))})s?"
 _QUANTITY = re.compile(rf"(\d+(?:[.,]\d+)*) ?{_UNIT}\b", re.IGNORECASE)
 _UNIT_OF_RATE = rf"({'|'.join(sorted(RATE, key=len, reverse=True))})s?"
@@ -214,10 +215,30 @@ def negated(text: str) -> bool:
     return NEGATION.search(text) is not None
 
 
-def denies(text: str, wanted: frozenset[str]) -> bool:
-    """Return whether the clause with most of the wanted words denies, dislikes or refuses what these words name."""
+def denies(text: str, wanted: frozenset[str], *, of: str = "") -> bool:
+    """Return whether the statement with most of the wanted words denies, dislikes or refuses what these words name.
+
+    Beside `of`, a text that denies a refusal ("not allergic to nuts"), refusing denies nothing.
+    """
+    parts = (part for statement in SENTENCE_END.split(text) for part in _CONTRAST.split(statement))
+    part = max(parts, key=lambda part: len(terms(part) & wanted))
+    return negated(part) or (_refuses(part) and not _denies_refusal(of))
+
+
+def clause_denies(text: str, wanted: frozenset[str]) -> bool:
+    """Return whether the clause with most of the wanted words denies, dislikes or refuses: in "not tea, but coffee",
+    the clause of coffee does not."""
     clause = _clause(text, wanted)
-    return negated(clause) or any(form.search(clause) for form in (DISLIKES, REFUSALS))
+    return negated(clause) or _refuses(clause)
+
+
+def _refuses(text: str) -> bool:
+    return any(form.search(text) for form in (DISLIKES, REFUSALS))
+
+
+def _denies_refusal(text: str) -> bool:
+    found = ((clause, NEGATION.search(clause)) for clause in _CLAUSE_END.split(text))
+    return any(negation and _refuses(clause[negation.end() :]) for clause, negation in found)
 
 
 def _clause(text: str, wanted: frozenset[str]) -> str:

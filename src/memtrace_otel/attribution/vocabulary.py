@@ -71,7 +71,7 @@ SIZES = {
 
 LIKES = re.compile(r"\b(?:like|love|enjoy|prefer|adore)[sd]?\b|\bfond of\b|喜欢", re.IGNORECASE)
 DISLIKES = re.compile(
-    r"\b(?:hate|dislike|detest|loathe|avoid)[sd]?\b|\b(?:cannot|can['’]t) (?:stand|bear)\b|\bno\b",
+    r"\b(?:hate|dislike|detest|loathe|avoid)[sd]?\b|\b(?:cannot|can['’]t) (?:stand|bear)\b|\bno\b(?!\.? ?\d)",
     re.IGNORECASE,
 )
 REFUSALS = re.compile(r"\b(?:allerg|intoleran|refus|reject|exclu|forb|bann)\w*|\bfree\b", re.IGNORECASE)
@@ -94,7 +94,7 @@ INFLECTIONS = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("edly", ""), ("ied", 
 DERIVATIONS = ("ation", "ance", "ence", "ment", "ness", "ion", "ate", "ant", "ent", "ful")
 
 NEGATION = re.compile(
-    r"\b(?:no|not|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|stopped|quit)\b"
+    r"\bno\b(?!\.? ?\d)|\b(?:not|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|stopped|quit)\b"
     r"|\b(?:is|are|was|were|do|does|did|have|has|had|wo|ca|could|would|should)n['’]t\b"
     r"|\b(?:nicht|kein(?:e[nmrs]?)?|nie|niemals|niemand|nichts|ohne|weder)\b"
     r"|\b(?:pas|jamais|aucune?|sans|nunca|jamás|ningun[oa]?|ningún|nadie|não|nenhuma?|ninguém|sem|nessuno|senza)\b"
@@ -108,6 +108,12 @@ _NOT_DONE = (
     "have|mention|name|contain|include|specify|provide|know|say|state|find|recall|remember|any|tell|determine|answer"
     "|been told|told|enough"
 )
+_ASKING = (
+    r"cuál(?:es)?|qué|quién(?:es)?|dónde|cuándo|cómo|cuánt[oa]s?|qual|quais|quem|onde|quando|como|quant[oa]s?"
+    r"|(?:a|de|en|com|em) (?:qué|quién|dónde|que|quem|onde)"
+)
+_NO_MORE = rf"(?= (?:{_ASKING})\b|(?: (?:en|na|no|em) (?:\w+ )?\w+)?\W*(?:$|[.!?\n]))"
+"""Nothing, a place or a question follows: "no me ha dicho que viene" tells something."""
 ABSTAINS = re.compile(
     rf"\b(?:not (?:{_NOT_THERE})|unknown|n/?a|unanswerable|unable to|never (?:mentioned|told|said)|idk"
     rf"|no (?:specific |direct |explicit |relevant )?(?:{_NOTHING})"
@@ -116,11 +122,16 @@ ABSTAINS = re.compile(
     r"|cannot (?:be )?(?:determine|answer|tell|find)\w*"
     r"|weiß (?:ich )?(?:es |das |leider |darüber )?nichts?|nicht bekannt"
     r"|keine (?:angaben?|informationen?)|ne sais pas|aucune information"
-    r"|liegt (?:\w+ ){0,3}kein\w*|nicht (?:genannt|erwähnt|angegeben)"
-    r"|ne (?:précis|mentionn|indiqu|dis|contien)\w* pas|n['’]\w+ pas (?:été )?(?:dit|mentionné|indiqué|précisé)\w*"
+    r"|(?:(?:mir|uns) (?:liegt|liegen)|(?:liegt|liegen) (?:mir|uns)) (?:\w+ ){0,2}kein\w*"
+    r"|(?:liegt|liegen) (?:\w+ ){0,2}keine (?:\w+ )?(?:angabe|information)\w*"
+    r"|nicht (?:genannt|erwähnt|angegeben)"
+    r"|ne (?:précis|mentionn|indiqu)\w* pas|n['’]\w+ pas (?:été )?(?:dit|mentionné|indiqué|précisé)\w*"
+    r"|ne (?:dispos|contien)\w* pas (?:de )?(?:d['’]|l['’]|cette |ces )informations?"
     r"|no (?:lo )?sé|no tengo (?:esa )?información"
-    r"|no (?:me|se) (?:lo )?(?:ha[ns]? )?(?:dicho|contado|menciona|indica)\w*"
-    r"|não (?:sei|consta|me (?:disse|contou))|nenhuma informação|non lo so|non è (?:indicat|specificat|menzionat)\w*)\b"
+    r"|no me (?:lo )?(?:(?:has|habéis) (?:dicho|contado|mencionado|indicado)(?! que\b)|ha dicho usted)"
+    rf"|no (?:me|se) (?:lo )?(?:ha[ns]? )?(?:dicho|contado|menciona|indica)\w*{_NO_MORE}"
+    rf"|não (?:sei|consta|me (?:disse|contou){_NO_MORE})|nenhuma informação"
+    r"|non lo so|non è (?:indicat|specificat|menzionat)\w*)\b"
     r"|不知道|(?:记忆|记录)[里中]?没有|没有(?:提到|提供|告诉|说过|相关|信息)|わかりません|모르",
     re.IGNORECASE,
 )

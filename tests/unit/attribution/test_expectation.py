@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from memtrace_otel.attribution.expectation import AnswerForm, carries, expectation, given_answer, same_answer
+from memtrace_otel.attribution.expectation import AnswerForm, answered, carries, expectation, given_answer, same_answer
 from memtrace_otel.attribution.text import Lexicon, terms
 
 LEXICON = Lexicon(["the dog is called Biscuit", "lives in Lesk", "plays the cello"])
@@ -187,3 +187,18 @@ def test_yes_and_no_need_the_words_of_their_question_or_of_their_rest(
 def test_a_sentence_answers_a_question_for_a_day(question: str) -> None:
     read = given_answer(question, "Dabei helfe ich gern. Dein Termin beim Zahnarzt in Linz ist am 18. April 2025.")
     assert (read.form, read.needs[0].periods[0].start) == (AnswerForm.TIME, date(2025, 4, 18))
+
+
+@pytest.mark.parametrize(
+    ("expected", "given", "right"),
+    [
+        ("Room no. 12", "Room 12", True),
+        ("Chanel No. 5", "Chanel Number 5", True),
+        ("He does not eat meat", "He doesn't, as far as I remember, eat meat.", True),
+        ("Not allergic to nuts", "You are allergic to nuts.", False),
+        ("Not allergic to nuts", "You are not allergic to nuts.", True),
+    ],
+)
+def test_a_number_is_no_denial_and_a_denied_refusal_is_no_refusal(expected: str, given: str, right: bool) -> None:
+    wish = expectation("What is it?", expected)
+    assert answered(given, wish.needs[0], wish.form, Lexicon([expected, given])) is right

@@ -274,16 +274,33 @@ def test_a_reply_that_could_not_be_parsed_is_quoted() -> None:
     assert found.reason.count("218") > 1
 
 
-@pytest.mark.parametrize("summarised", [True, False])
-def test_a_message_that_a_summary_replaced_was_lost_by_the_summary(summarised: bool) -> None:
-    told, held = put("message:1", LOCKER, role=Role.MESSAGE), "state:t/1"
-    write = span(1, 1, OpKind.CREATE, scope=ALICE, inputs=[told], outputs=[put(held, LOCKER, action=Action.ADD)])
-    of_it = [seen(held, write.origin, role=Role.HISTORY)] if summarised else [put("message:2", POOL)]
-    made = span(3, 1, OpKind.CREATE, at=1, scope=ALICE, inputs=of_it, outputs=[put("state:t/2", POOL)])
-    gone = span(4, 1, OpKind.DELETE, at=1, scope=ALICE, inputs=[seen(held, write.origin, role=Role.PREVIOUS)],
-                outputs=[put(held, "", action=Action.DELETE)])  # fmt: skip
-    shown = seen("state:t/2", made.origin, role=Role.HIT)
-    found = verdict([made, gone, searched(shown)], seen("state:t/2", made.origin, role=Role.CONTEXT), write=write)
-    kind, operation = (FailureType.UPDATE, made) if summarised else (FailureType.DELETION, gone)
-    assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (kind, operation.origin), found.reason
-    assert ("The summary" in found.reason) == summarised
+@pytest.mark.parametrize(
+    ("read", "texts", "kind", "summarised"),
+    [
+        (2, ("A gym with a pool",), OpKind.CREATE, True),
+        (2, ("Noted, enjoy it!", "A gym with a pool", "Fine."), OpKind.CREATE, True),
+        (1, ("A gym with a pool",), OpKind.CONSOLIDATE, True),
+        (1, ("Noted, enjoy the pool!",), OpKind.CREATE, False),
+        (2, ("Noted, enjoy it!",), OpKind.CREATE, False),
+        (0, ("A gym with a pool",), OpKind.CREATE, False),
+    ],
+    ids=["summary", "beside replies", "consolidated", "reply", "reply to both", "of another message"],
+)
+def test_a_message_that_a_summary_replaced_was_lost_by_the_summary(
+    read: int, texts: tuple[str, ...], kind: OpKind, summarised: bool
+) -> None:
+    held = {"state:t/1": LOCKER, "state:t/2": POOL}
+    told = [put(f"message:{n}", text, role=Role.MESSAGE) for n, text in enumerate(held.values())]
+    kept = [put(ref, text, action=Action.ADD) for ref, text in held.items()]
+    write = span(1, 1, OpKind.CREATE, scope=ALICE, inputs=told, outputs=kept, flow=((0, 0), (1, 1)))
+    of_it = [seen(ref, write.origin, role=Role.HISTORY) for ref in held][:read] or [put("message:9", "The gym")]
+    new = [put(f"state:t/{n}", text, action=Action.ADD) for n, text in enumerate(texts, 3)]
+    made = span(3, 1, kind, at=1, scope=ALICE, inputs=of_it, outputs=new)
+    gone = span(4, 1, OpKind.DELETE, at=1, scope=ALICE, outputs=[put(ref, "", action=Action.DELETE) for ref in held],
+                inputs=[seen(ref, write.origin, role=Role.PREVIOUS) for ref in held])  # fmt: skip
+    given = [seen(variable.ref, made.origin, role=Role.CONTEXT) for variable in new]
+    shown = [seen(variable.ref, made.origin, role=Role.HIT) for variable in new]
+    found = verdict([made, gone, searched(*shown)], *given, write=write)
+    lost, operation = (FailureType.UPDATE, made) if summarised else (FailureType.DELETION, gone)
+    assert (found.failure_type, f"{found.trace_id}-{found.span_id}") == (lost, operation.origin), found.reason
+    assert ('The summary "A gym with a pool"' in found.reason) == summarised

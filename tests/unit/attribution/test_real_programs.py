@@ -8,6 +8,7 @@ import pytest
 
 from memtrace_otel.attribution import attribute_everywhere, attribute_trace, is_open
 from memtrace_otel.attribution.ranking import DECISIVE
+from memtrace_otel.attribution.rules.finding import LIKELY, SURE
 from memtrace_otel.graph import build_graph
 from memtrace_otel.semconv import FailureType, OpKind
 
@@ -61,6 +62,56 @@ def test_an_expected_answer_that_a_later_message_corrects_is_outdated(
     hits = [*program.tell(first, first), *program.tell(later, later)]
     verdict = program.ask(f"{question} my boat to Naxos leave?", "It leaves from pier C4.", *hits, expected="pier B12")
     assert verdict.failure_type == kind, verdict.reason
+    assert kind != FailureType.ANNOTATION or verdict.confidence <= LIKELY
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "question", "given", "expected"),
+    [
+        ("My favourite tea is jasmine.", later, "What is my favourite tea?", "Green tea.", "Jasmine")
+        for later in (
+            "The favourite tea of my boss is now green tea.",
+            "I actually do not like green tea as a favourite.",
+            "My favourite tea shop has changed its sign to green.",
+            "I now know that my sister has green tea as her favourite tea.",
+            "Is green tea my favourite tea now?",
+            "Is my favourite tea correct? Right now I buy green tea for guests.",
+            "Her favourite tea is now green tea.",
+        )
+    ]
+    + [
+        (
+            *("My dog weighs 12 kilos.", "The vet says the dog of my neighbour now weighs 20 kilos."),
+            *("How much does my dog weigh?", "20 kilos", "12 kilos"),
+        ),
+        (
+            *("My trip to Rome starts on 3 May.", "I moved the trip of my parents to Rome, it starts on 9 May."),
+            *("When does my trip to Rome start?", "9 May", "3 May"),
+        ),
+    ],
+)
+def test_a_message_about_another_thing_or_that_denies_the_given_answer_corrects_nothing(
+    first: str, later: str, question: str, given: str, expected: str
+) -> None:
+    program = Program()
+    hits = [*program.tell(first, first), *program.tell(later, later), *program.tell("The pool opens at 6.")]
+    verdict = program.ask(question, given, *hits, expected=expected)
+    assert (verdict.failure_type, verdict.confidence) == (FailureType.RESPONSE, SURE), verdict.reason
+
+
+def test_a_holiday_may_tell_the_expected_date() -> None:
+    program = Program()
+    engaged = program.tell("My sister Anna got engaged to be married on 9 May 2023.", "Anna got engaged on 9 May 2023")
+    program.tell("Anna gets married the day after Whit Monday.")
+    verdict = program.ask("When does Anna get married?", "9 May 2023", *engaged, expected="21 May 2024")
+    assert verdict.confidence <= LIKELY, verdict.reason
+
+
+def test_the_number_of_a_room_is_no_denial() -> None:
+    program = Program()
+    hits = program.tell("My office is room no. 12.", "The office is in room 12")
+    verdict = program.ask("Which office is mine?", "Room 40.", *hits, expected="Room no. 12")
+    assert verdict.failure_type == FailureType.RESPONSE, verdict.reason
 
 
 @pytest.mark.parametrize("scope", ["", BOB], ids=["of no memory", "of another memory"])

@@ -68,8 +68,12 @@ def test_accented_words_are_words() -> None:
         "The answer is not in the memories.",
         "Das weiß ich nicht.",
         "Mir liegt leider kein Zählerstand vor.",
+        "Dazu liegt keine Angabe vor.",
         "Les extraits ne précisent pas la durée.",
+        "Ce document ne contient pas l'information.",
         "Lo siento, no me ha dicho usted la matrícula.",
+        "No me has dicho cuál es tu té favorito.",
+        "No se indica en la nota.",
         "Desculpe, não sei o dia.",
         "我不知道。",
     ],
@@ -79,7 +83,12 @@ def test_abstains(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["A cat.", "The cat. The notes do not mention its name.", "Answer: Lisbon", "No", "No me gusta el té."]
+    "text",
+    [
+        *("A cat.", "The cat. The notes do not mention its name.", "Answer: Lisbon", "No", "No me gusta el té."),
+        *("Il ne contient pas de gluten.", "Elle ne dispose pas d'une voiture.", "Ne dis pas à maman que je viens."),
+        *("Es liegt kein Schnee in Berlin.", "Das Hotel liegt an keiner Hauptstraße.", "No me ha dicho que viene"),
+    ],
 )
 def test_does_not_abstain(text: str) -> None:
     assert not abstains(text)
@@ -181,7 +190,16 @@ def test_a_spelled_quantity_in_units_of_another(text: str, reference: str) -> No
         ("She is allergic to shellfish, but eats fish", True),
         ("Nobody eats shellfish", True),
         ("Elle ne mange pas de shellfish", True),
+        ("Nobody, as far as I remember, eats shellfish.", True),
+        ("The family eats shellfish, but no pork", False),
+        ("Family no. 12 eats shellfish", False),
     ],
 )
 def test_a_clause_denies_what_it_names(text: str, denied: bool) -> None:
     assert denies(text, terms("eats shellfish")) is denied
+
+
+def test_a_refusal_denies_nothing_beside_a_denied_refusal() -> None:
+    assert not denies("You are allergic to nuts.", terms("nuts"), of="Not allergic to nuts")
+    assert denies("You are allergic to nuts.", terms("nuts"), of="Eats no nuts")
+    assert denies("You avoid nuts.", terms("nuts"), of="Refuses nuts: nobody eats them")

@@ -5,16 +5,14 @@ from __future__ import annotations
 from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm
+from memtrace_otel.attribution.rules.correction import correction
 from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, SURE, Finding, quoted
 from memtrace_otel.attribution.rules.owner import hit_of_another, told_by_another
 from memtrace_otel.attribution.source_messages import Source
-from memtrace_otel.attribution.text import capitalised, terms
-from memtrace_otel.attribution.vocabulary import CORRECTS, EARLIER
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType, RefKind, Role
 
 _BY_WORDS = 0.3  # other words may tell the expected answer: a third of these verdicts is right on bench, seeds 3, 11
-_ABOUT = 0.5  # a correction repeats a part of the question only
 _UNPROVEN = 0.3  # with messages missing, one of them may support the expected answer
 
 
@@ -32,12 +30,12 @@ def annotation(evidence: Evidence) -> Finding | None:
         return None
     if evidence.abstained or evidence.redacted or hit_of_another(evidence):
         return None
-    if (newer := _correcting(evidence)) is not None:
+    if (newer := correction(evidence)) is not None:
         reason = (
             f"{quoted(newer.message.content)} was told after the expected {quoted(wish.expected)} and supports the "
             f"given answer {quoted(evidence.failure.answer)}: the expected answer is outdated."
         )
-        return _finding(evidence, newer, reason, CERTAIN if evidence.whole else LIKELY)
+        return _finding(evidence, newer, reason, LIKELY)
     source = _supporting(evidence)
     if source is None or any(evidence.tellers(evidence.decisive(need)) for need in wish.needs):
         return None
@@ -45,9 +43,10 @@ def annotation(evidence: Evidence) -> Finding | None:
         f"{quoted(source.message.content)} supports the given answer {quoted(evidence.failure.answer)}; "
         f"no message about it supports the expected {quoted(wish.expected)}."
     )
-    # other words cannot tell a date, or that nothing is known, and named evidence is all that told the answer
-    closed = LIKELY if evidence.named or wish.form is AnswerForm.ABSTAIN else _BY_WORDS
-    shown = CERTAIN if evidence.reading else SURE if wish.form is AnswerForm.TIME else closed
+    # Few other words tell a date (holidays do), or that nothing is known; named evidence is all that told the answer.
+    dated = wish.form is AnswerForm.TIME
+    closed = LIKELY if dated or evidence.named or wish.form is AnswerForm.ABSTAIN else _BY_WORDS
+    shown = CERTAIN if evidence.reading else SURE if dated and evidence.named else closed
     return _finding(evidence, source, reason, shown if evidence.whole else _UNPROVEN)
 
 
@@ -64,30 +63,6 @@ def _finding(evidence: Evidence, source: Source, reason: str, strength: float) -
         advice="Correct the expected answer, or name the message that supports the expected answer as evidence.",
         steps=(step,),
         proven=evidence.whole,
-    )
-
-
-def _correcting(evidence: Evidence) -> Source | None:
-    """Return the message that corrects the expected answer: told after every message of the expected answer, in words
-    of a correction, about no other name, and with the given answer. None for a question about an earlier time."""
-    life = next((life for life in evidence.missing if life.need and life.said and not life.guessed), None)
-    if life is None or len(evidence.wish.needs) > 1 or evidence.named or EARLIER.search(evidence.wish.question):
-        return None
-    last = max(life.sources, key=lambda source: source.message.span.start)
-    known = terms(f"{evidence.wish.question} {evidence.failure.answer} {last.message.content}")
-    bar = _ABOUT * evidence.about_source(last)
-    return next(
-        (
-            source
-            for source in evidence.messages
-            if source.message.span.start > last.message.span.start
-            and CORRECTS.search(source.message.content)
-            and evidence.about_source(source) >= bar > 0
-            and evidence.gives(source.message.content, source.message.day)
-            and not told_by_another(evidence, source)
-            and all(terms(name) <= known for name in capitalised(source.message.content))
-        ),
-        None,
     )
 
 

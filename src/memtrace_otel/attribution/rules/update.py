@@ -18,6 +18,7 @@ from memtrace_otel.attribution.rules.finding import (
 )
 from memtrace_otel.attribution.rules.stale import stale_record
 from memtrace_otel.attribution.source_messages import Source
+from memtrace_otel.attribution.text import terms
 from memtrace_otel.model import OperationSpan, Step, ref_kind
 from memtrace_otel.semconv import FailureType, Incomplete, OpKind, RefKind
 
@@ -87,12 +88,29 @@ def _perhaps_overwritten(life: Life, before: Version, after: Version) -> Finding
 
 def summary_of(evidence: Evidence, loss: Loss) -> Version | None:
     """Return the record that a message of a conversation was summarised into before the message was deleted, None
-    without such a record."""
+    without such a record.
+
+    A write that reads one message may be a reply: a summary is of a consolidation, or of two or more deleted messages.
+    It repeats some of their words.
+    """
     if not loss.after.deleted or ref_kind(loss.before.ref) != RefKind.STATE:
         return None
-    writers = [s for s in evidence.lineage.readers(loss.before) if s.start <= loss.after.span.start]
-    made = (v for s in reversed(writers) for v in evidence.lineage.written_by(s))
-    return next((v for v in made if not v.deleted and v.ref != loss.before.ref and v.content), None)
+    lineage, trace = evidence.lineage, loss.after.span.trace_id
+    deleted = {
+        history[-1].ref: terms(history[-2].content)
+        for history in evidence.records
+        if len(history) > 1 and history[-1].deleted and history[-1].span.trace_id == trace
+    }
+    for span in reversed(lineage.readers(loss.before)):
+        read = {variable.ref for variable in span.inputs} & deleted.keys()
+        if span.start > loss.after.span.start or (span.kind != OpKind.CONSOLIDATE and len(read) < 2):
+            continue
+        held = frozenset[str]().union(*(deleted[ref] for ref in read))
+        made = [v for v in lineage.written_by(span) if not v.deleted and v.ref not in read and v.content]
+        summary = max(made, key=lambda version: len(terms(version.content) & held), default=None)
+        if summary and (span.kind == OpKind.CONSOLIDATE or terms(summary.content) & held):
+            return summary
+    return None
 
 
 def _condensed(evidence: Evidence, life: Life) -> Finding | None:
