@@ -24,10 +24,12 @@ def call(trace: int, question: str, prompt: str, *, reply: str = "Noted.", tool_
     return span(trace, 1, OpKind.RESPOND, at=trace, inputs=[asked, *given], outputs=[made])
 
 
-def verdict(*calls: OperationSpan, prompt: str) -> Verdict:
-    """The verdict on an answer with this prompt that lacks the key."""
+def verdict(*calls: OperationSpan, prompt: str, history: tuple[str, ...] = ()) -> Verdict:
+    """The verdict on an answer with this prompt, after this conversation, that lacks the key."""
     question = "With which key is the boiler vented?"
     answer = call(8, question if prompt else f"Facts:\n- {OTHER}\n\nMessage: {question}", prompt, reply="Not known.")
+    said = [put(f"message:{n}", text, role=Role.HISTORY) for n, text in enumerate(history)]
+    answer = replace(answer, inputs=(*answer.inputs, *said))
     judge = span(8, 2, OpKind.JUDGE, at=9, attributes={EVALUATION_LABEL: "fail"},
                  inputs=[seen("answer:8", origin_of(8, 1), role=Role.ANSWER),
                          put("expected:e", "5 mm", role=Role.EXPECTED)])  # fmt: skip
@@ -96,3 +98,18 @@ def test_what_was_told_in_another_conversation_is_named_so() -> None:
     found = verdict(call(1, FACT, SYSTEM), prompt=SYSTEM)
     assert "another conversation" in found.reason
     assert FACT in found.reason
+
+
+def test_what_a_tool_of_the_answer_returned_counts_as_its_prompt() -> None:
+    found = verdict(call(1, FACT, SYSTEM, tool_call=TOOL_CALL), prompt=SYSTEM, history=('["read_notes", "{}"]', SHORT))
+    assert (found.failure_type, found.trace_id) == (FailureType.EXTRACTION, origin_of(1, 1)[:32]), found.reason
+
+
+def test_a_tool_that_noted_the_fact_is_named_where_the_answer_called_no_tool() -> None:
+    noted = '["save_note", "{\\"note\\": \\"' + FACT + '\\"}"]'
+    told = call(1, FACT, SYSTEM, tool_call=noted)
+    saved = span(2, 1, OpKind.INGEST, at=2, outputs=[put("state:1", noted)],
+                 inputs=[put("message:1", FACT, role=Role.MESSAGE), seen("completion:t", told.origin)])  # fmt: skip
+    found = verdict(told, saved, prompt=SYSTEM)
+    assert found.failure_type == FailureType.RETRIEVAL
+    assert "noted by save_note in another conversation" in found.reason

@@ -52,7 +52,7 @@ def response(evidence: Evidence) -> Finding | None:
         shown = f"{excerpt(hit.content, life)} " if hit.content else ""
         reason = f"The memory {shown}with {wanted(life)} was before the model (hit {hit.rank}); it answered {given}."
         strength = _NEAREST if life.guessed and not unknown else min(SURE, strength_of(life))
-        strength = min(strength, POSSIBLE) if correction(evidence) else strength
+        strength = POSSIBLE if strength > POSSIBLE and correction(evidence) else strength
         return _finding(evidence, strength, reason, path(life, step))
     if evidence.lives and not evidence.missing and evidence.wish.form is not AnswerForm.ABSTAIN:
         reason = f"What was told of the expected answer is in the answer {given}, but not that alone or not rightly."
